@@ -41,7 +41,7 @@ class Alert(Document):
     starts_at: Instant
     ends_at: Instant | None = Field(default=None, description="None while firing; year 1 is read as absent")
     labels: dict[str, str]
-    annotations: dict[str, str] = {}
+    annotations: dict[str, str] = Field(default={})
     generator_url: str = ""
     dialect: Literal["alertmanager", "grafana"] = "alertmanager"
 

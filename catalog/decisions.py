@@ -71,14 +71,19 @@ class Decision(StoredDocument):
     gates: tuple[GateResult, ...]
     deciding_gate: GateResult | None = Field(default=None, description="first gate that kept the next higher route shut")
     would_auto: bool = Field(default=False, description="every gate but rung and calibration passed for auto")
-    scope: str | None = Field(default=None, description="name of the most specific matching scope")
+    scope: str | None = Field(
+        default=None,
+        description="keeps the standing: the most specific matching scope whose ceiling names the action, else the most specific",
+    )
     match_digest: str | None = None
     rung: Rung = Rung.R3
     ceiling: Rung = Rung.R3
     standing: Rung = Rung.R3
     quorum: int = Field(default=1, ge=1)
     notability: tuple[Notability, ...] = Field(default=(), description="why a notify is worth a message; empty: digest only")
-    warnings: tuple[str, ...] = Field(default=(), description="shown on the card: numbers below their safety minimum, uncalibrated …")
+    warnings: tuple[str, ...] = Field(
+        default=(), description="shown on the card: numbers below their safety minimum, uncalibrated …"
+    )
     policy_hash: str = ""
 
     @property

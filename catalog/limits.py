@@ -117,7 +117,7 @@ def radius_breach(at_risk: int, namespace_ready: int, share: float, limit: str) 
 
 
 def scale_breach(from_replicas: int, to_replicas: int, *, minimum: int, maximum: int, step: int, cap: int = 20) -> Breach | None:
-    """Bounds of one scale step: never to or from 0, within [minimum, maximum] and the cap, at most min(step, +100 %) up, half down."""
+    """Bounds of one step: never to or from 0, within [minimum, maximum] and cap, up by at most min(step, +100 %), down by half."""
     change = f"{from_replicas} → {to_replicas}"
     if to_replicas < 1:
         return Breach(limit="scale to zero", allowed="at least 1 replica", found=change)

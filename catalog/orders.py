@@ -1,7 +1,8 @@
 """What crosses to the executor: a signed order that a person or the ladder decided, complete in itself.
 
 The executor needs nothing else to carry it out and to judge the result: target with UID, the change, the checks with their
-queries and weights, both deadlines. The signature says who ordered; it does not say that the order is within the executor's own limits.
+queries and weights, both deadlines. The signature says who ordered; it does not say that the order is within the executor's
+own limits.
 """
 
 from __future__ import annotations
@@ -181,5 +182,7 @@ class ClaimAnswer(Document):
     orders: tuple[Signed, ...] = ()
     switch: HaltSwitch
     taken_over: tuple[str, ...] = Field(default=(), description="ids of orders a person took over: no further forward step")
-    resume: tuple[tuple[str, Literal["undo", "settle"]], ...] = Field(default=(), description="parked transactions an owner resumed")
+    resume: tuple[tuple[str, Literal["undo", "settle"]], ...] = Field(
+        default=(), description="parked transactions an owner resumed"
+    )
     at: Instant

@@ -108,6 +108,10 @@ class TargetFacts(Document):
     revision: str | None = None
     last_rollout_at: Instant | None = None
     scaled_to_zero: bool | None = None
+    unread: tuple[str, ...] = Field(
+        default=(),
+        description="parts that could not be read (autoscalers, budgets, services, …): what depends on them is unknown, not absent",
+    )
 
     @property
     def changed_marks(self) -> tuple[str | None, int | None, str | None]:

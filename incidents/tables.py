@@ -8,7 +8,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, DateTime, Dialect, Index, Integer, LargeBinary, Text, TypeDecorator, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    Index,
+    Integer,
+    LargeBinary,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
 
@@ -32,6 +45,13 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class Row(SQLModel, registry=registry()):
+    """What these tables have in common: metadata of their own, apart from any other tables in the process."""
+
+
+METADATA = Row.metadata
+
+
 def _instant(*, nullable: bool = False, index: bool = False) -> Any:
     return Field(default=None, sa_column=Column(UtcDateTime, nullable=nullable, index=index))
 
@@ -47,8 +67,12 @@ def _serial() -> Any:
     return Field(default=None, sa_column=Column(_BIG_KEY, primary_key=True, autoincrement=True))
 
 
-class AlertRow(SQLModel, table=True):
-    """One alert; key (cluster, fingerprint, starts_at). `stored → attached | unresolved | dropped`."""
+class AlertRow(Row, table=True):
+    """One alert; key (cluster, fingerprint, starts_at). `stored → attached | unresolved | dropped`.
+
+    `contradicted_at` is when a firing copy of the same start last arrived after the resolve: a late copy of a peer, or a
+    resolve that was no end. It re-opens nothing; whoever closes the incident asks the source first.
+    """
 
     __tablename__ = "alert"
     __table_args__ = (
@@ -74,10 +98,19 @@ class AlertRow(SQLModel, table=True):
     received_at: datetime = _instant()
     last_seen_at: datetime = _instant(index=True)
     resolved_at: datetime | None = _instant(nullable=True)
+    contradicted_at: datetime | None = _instant(nullable=True)
     resends: int = 0
 
+    @property
+    def began_at(self) -> datetime:
+        """Start of the alert for people and cases: a start in the future is clamped to when we first heard of it.
 
-class IncidentRow(SQLModel, table=True):
+        `starts_at` stays as it was sent, for it is part of the key: a resend must find its first copy.
+        """
+        return min(self.starts_at, self.received_at)
+
+
+class IncidentRow(Row, table=True):
     """One incident: a phase, a version and when it is next due. At most one open per target."""
 
     __tablename__ = "incident"
@@ -94,6 +127,7 @@ class IncidentRow(SQLModel, table=True):
         ),
         Index("incident_due", "next_at", sqlite_where=text("phase <> 'closed'"), postgresql_where=text("phase <> 'closed'")),
         Index("incident_closed_at", "closed_at"),
+        Index("incident_would_auto", "scope", "action", sqlite_where=text("would_auto"), postgresql_where=text("would_auto")),
     )
 
     id: str = Field(primary_key=True)
@@ -123,6 +157,7 @@ class IncidentRow(SQLModel, table=True):
     family: str | None = None
     action: str | None = None
     route: str | None = None
+    would_auto: bool = Field(default=False, description="rung and calibration alone kept a decision from acting by itself")
     diagnosis_id: str | None = None
     evidence_id: str | None = None
     case_id: str | None = None
@@ -138,9 +173,13 @@ class IncidentRow(SQLModel, table=True):
     last_seq: int = 0
     last_hash: str = "0" * 64
     trouble: str = _text()
+    failures: int = Field(default=0, description="failed tries of the present phase in a row; each one waits longer")
+    judged_names: str = _text("[]")
+    judged_severity: str = ""
+    again: str = Field(default="", description="why it is judged again (`incidents.transitions.Again`); '' the first time")
 
 
-class EventRow(SQLModel, table=True):
+class EventRow(Row, table=True):
     """Append-only; (incident, seq) with the previous event's hash."""
 
     __tablename__ = "event"
@@ -158,7 +197,7 @@ class EventRow(SQLModel, table=True):
     hash: str
 
 
-class DocumentRow(SQLModel, table=True):
+class DocumentRow(Row, table=True):
     """A stored document: diagnosis, evidence, case, decision, triage input, verifier input."""
 
     __tablename__ = "document"
@@ -172,7 +211,7 @@ class DocumentRow(SQLModel, table=True):
     digest: str
 
 
-class ProposalRow(SQLModel, table=True):
+class ProposalRow(Row, table=True):
     """One immutable proposal and the fate of its approval."""
 
     __tablename__ = "proposal"
@@ -196,7 +235,7 @@ class ProposalRow(SQLModel, table=True):
     remind_at: datetime | None = _instant(nullable=True)
 
 
-class ApprovalRow(SQLModel, table=True):
+class ApprovalRow(Row, table=True):
     """One person's consent to one proposal."""
 
     __tablename__ = "approval"
@@ -207,7 +246,7 @@ class ApprovalRow(SQLModel, table=True):
     at: datetime = _instant()
 
 
-class OrderRow(SQLModel, table=True):
+class OrderRow(Row, table=True):
     """A minted order, as signed. `minted → delivered → ended`, or `minted → expired`."""
 
     __tablename__ = "execution_order"
@@ -215,6 +254,17 @@ class OrderRow(SQLModel, table=True):
         Index("order_deliverable", "cluster_uid", "state"),
         Index("order_target", "cluster_uid", "namespace", "kind", "name", "minted_at"),
         Index("order_cluster", "cluster_uid", "minted_at"),
+        Index("order_scope", "scope", "action", "minted_at"),
+        Index(
+            "order_one_open",
+            "cluster_uid",
+            "namespace",
+            "kind",
+            "name",
+            unique=True,
+            sqlite_where=text("ended_at IS NULL"),
+            postgresql_where=text("ended_at IS NULL"),
+        ),
     )
 
     id: str = Field(primary_key=True)
@@ -247,7 +297,7 @@ class OrderRow(SQLModel, table=True):
     resume: str | None = None
 
 
-class OutcomeRow(SQLModel, table=True):
+class OutcomeRow(Row, table=True):
     """A signed outcome, once per order."""
 
     __tablename__ = "outcome"
@@ -262,7 +312,7 @@ class OutcomeRow(SQLModel, table=True):
     received_at: datetime = _instant()
 
 
-class BlockRow(SQLModel, table=True):
+class BlockRow(Row, table=True):
     """What an end left on a target: no `auto`, or neither `auto` nor `propose`, until a time or until a person unblocks."""
 
     __tablename__ = "target_block"
@@ -284,13 +334,14 @@ class BlockRow(SQLModel, table=True):
     lifted_why: str = _text()
 
 
-class OutboxRow(SQLModel, table=True):
-    """A message to send or a card to bring up to date. Key is the idempotency key."""
+class OutboxRow(Row, table=True):
+    """A message to send or a card to bring up to date. Key is the idempotency key.
+
+    `revision` grows each time the same row is asked for again, so that what changed while it was being sent is sent too.
+    """
 
     __tablename__ = "outbox"
-    __table_args__ = (
-        Index("outbox_due", "next_at", sqlite_where=text("state = 'due'"), postgresql_where=text("state = 'due'")),
-    )
+    __table_args__ = (Index("outbox_due", "next_at", sqlite_where=text("state = 'due'"), postgresql_where=text("state = 'due'")),)
 
     id: int | None = _serial()
     key: str = Field(unique=True)
@@ -301,6 +352,7 @@ class OutboxRow(SQLModel, table=True):
     body: str = _text("{}")
     state: str = "due"
     priority: int = 5
+    revision: int = 1
     attempts: int = 0
     next_at: datetime = _instant()
     created_at: datetime = _instant()
@@ -308,7 +360,7 @@ class OutboxRow(SQLModel, table=True):
     trouble: str = _text()
 
 
-class MessageRow(SQLModel, table=True):
+class MessageRow(Row, table=True):
     """Where a card stands on a surface, so that it is edited in place."""
 
     __tablename__ = "message"
@@ -322,8 +374,8 @@ class MessageRow(SQLModel, table=True):
     at: datetime = _instant()
 
 
-class PageRow(SQLModel, table=True):
-    """A page that is being posted to Alertmanager until somebody takes it."""
+class PageRow(Row, table=True):
+    """A page that is being posted to Alertmanager until somebody takes it; `settled_at`: Alertmanager knows that it ended."""
 
     __tablename__ = "page"
 
@@ -338,10 +390,11 @@ class PageRow(SQLModel, table=True):
     last_posted_at: datetime | None = _instant(nullable=True)
     ended_at: datetime | None = _instant(nullable=True)
     ended_by: str | None = None
+    settled_at: datetime | None = _instant(nullable=True)
     trouble: str = _text()
 
 
-class LeaseRow(SQLModel, table=True):
+class LeaseRow(Row, table=True):
     """Who leads: phases, outbox, pages. Held 15 s, renewed every 2 s."""
 
     __tablename__ = "lease"
@@ -352,7 +405,7 @@ class LeaseRow(SQLModel, table=True):
     term: int = 0
 
 
-class SwitchRow(SQLModel, table=True):
+class SwitchRow(Row, table=True):
     """Halt, freezes and the storm latch. Set and lifted rows are both kept."""
 
     __tablename__ = "switch"
@@ -374,7 +427,7 @@ class SwitchRow(SQLModel, table=True):
     lifted_why: str = _text()
 
 
-class StandingRow(SQLModel, table=True):
+class StandingRow(Row, table=True):
     """A promotion or demotion said by people. `pending` until a second owner joins where two are needed."""
 
     __tablename__ = "standing_change"
@@ -391,7 +444,7 @@ class StandingRow(SQLModel, table=True):
     state: str = "in_force"
 
 
-class LabelRow(SQLModel, table=True):
+class LabelRow(Row, table=True):
     """A person's answer to one question about one incident; the latest of a person counts, all are kept."""
 
     __tablename__ = "label"
@@ -409,11 +462,17 @@ class LabelRow(SQLModel, table=True):
     via: str = ""
 
 
-class EpisodeRow(SQLModel, table=True):
-    """One finished incident, projected from its events, with how its labels settled."""
+class EpisodeRow(Row, table=True):
+    """One finished incident, projected from its events, with how its labels settled.
+
+    `origin` is human, imported, simulated or follow_up; only human ones ever settle. `right` and `settled_at` are None until then.
+    """
 
     __tablename__ = "episode"
-    __table_args__ = (Index("episode_cell", "family", "action", "settled_at"), Index("episode_scope", "scope", "action", "closed_at"))
+    __table_args__ = (
+        Index("episode_cell", "family", "action", "settled_at"),
+        Index("episode_scope", "scope", "action", "closed_at"),
+    )
 
     incident_id: str = Field(primary_key=True)
     number: int = Field(sa_column=Column(_BIG_KEY, nullable=False))
@@ -440,7 +499,7 @@ class EpisodeRow(SQLModel, table=True):
     right: bool | None = None
 
 
-class LookRow(SQLModel, table=True):
+class LookRow(Row, table=True):
     """A declared look of a calibration cell, evaluated once and kept."""
 
     __tablename__ = "look"
@@ -453,10 +512,36 @@ class LookRow(SQLModel, table=True):
     opened: bool
     closed: bool = False
     reason: str = _text()
+    target_precision: float = 0.9
     at: datetime = _instant()
 
 
-class PersonRow(SQLModel, table=True):
+class CellRow(Row, table=True):
+    """Counters of one calibration cell, kept up with every settled label, so that a decision reads one row.
+
+    `open_n` is the look that opened the gate. `bound` is the lower bound of `bound_right` of `bound_settled`: stale until a
+    child process has computed it for the present figures.
+    """
+
+    __tablename__ = "calibration_cell"
+
+    family: str = Field(primary_key=True)
+    action: str = Field(primary_key=True)
+    settled: int = 0
+    right: int = 0
+    proposals: int = 0
+    proposals_settled: int = 0
+    open: bool = False
+    open_n: int | None = None
+    last_look: int | None = None
+    target_precision: float = 0.9
+    reason: str = _text()
+    bound: float | None = None
+    bound_right: int | None = None
+    bound_settled: int | None = None
+
+
+class PersonRow(Row, table=True):
     """A person who may sign in. Roles come from autonomy.yaml, never from here."""
 
     __tablename__ = "person"
@@ -466,8 +551,8 @@ class PersonRow(SQLModel, table=True):
     removed_at: datetime | None = _instant(nullable=True)
 
 
-class TokenRow(SQLModel, table=True):
-    """A bearer token, kept as SHA-256. Kinds: person, ingest (bound to clusters), executor (bound to one cluster), login, session."""
+class TokenRow(Row, table=True):
+    """A bearer token, kept as SHA-256. Kinds: person, ingest (bound to clusters), executor (bound to one), login, session."""
 
     __tablename__ = "token"
 
@@ -482,7 +567,7 @@ class TokenRow(SQLModel, table=True):
     revoked_at: datetime | None = _instant(nullable=True)
 
 
-class ExecutorRow(SQLModel, table=True):
+class ExecutorRow(Row, table=True):
     """What each executor last said of itself. An open order and no heartbeat for 60 s pages."""
 
     __tablename__ = "executor"
@@ -496,7 +581,7 @@ class ExecutorRow(SQLModel, table=True):
     heard_at: datetime = _instant()
 
 
-class CommandRow(SQLModel, table=True):
+class CommandRow(Row, table=True):
     """An answered command by idempotency key, so that a repeated delivery gets the same answer."""
 
     __tablename__ = "command"
@@ -508,7 +593,7 @@ class CommandRow(SQLModel, table=True):
     at: datetime = _instant(index=True)
 
 
-class CounterRow(SQLModel, table=True):
+class CounterRow(Row, table=True):
     """Monotonic counters that must survive, such as the short incident number."""
 
     __tablename__ = "counter"
@@ -517,7 +602,7 @@ class CounterRow(SQLModel, table=True):
     value: int = Field(sa_column=Column(_BIG_KEY, nullable=False))
 
 
-class SecretRow(SQLModel, table=True):
+class SecretRow(Row, table=True):
     """Per-install keys that are not signing keys, such as the HMAC key of redaction tags."""
 
     __tablename__ = "secret"
@@ -526,7 +611,7 @@ class SecretRow(SQLModel, table=True):
     value: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
 
 
-class ChainHeadRow(SQLModel, table=True):
+class ChainHeadRow(Row, table=True):
     """Signed heads of the event chains, every ten minutes."""
 
     __tablename__ = "chain_head"

@@ -1,0 +1,1 @@
+"""One pure function per surface that turns the neutral card into what the surface shows."""

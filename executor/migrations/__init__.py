@@ -1,0 +1,1 @@
+"""Migrations of the journal, the same on SQLite and PostgreSQL. `executor.migrating` runs them on start."""
