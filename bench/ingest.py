@@ -39,7 +39,7 @@ class Receiver(NamedTuple):
     path: str
     token: str
     process: subprocess.Popen[bytes]
-    count: Callable[[], int]
+    rows: Callable[[], int]
 
 
 def webhook(first: int, alerts: int, start: str) -> bytes:
@@ -110,11 +110,11 @@ async def throughput(receiver: Receiver, bodies: Sequence[bytes]) -> tuple[float
                 if await connection.post(body) != 200:
                     raise SystemExit("a webhook was not acknowledged")
 
-    before, busy = receiver.count(), processor_seconds(receiver)
+    before, busy = receiver.rows(), processor_seconds(receiver)
     began = time.perf_counter()
     await asyncio.gather(*(send() for _ in range(CONNECTIONS)))
     seconds = time.perf_counter() - began
-    stored = receiver.count() - before
+    stored = receiver.rows() - before
     if stored != len(bodies) * PER_WEBHOOK:
         raise SystemExit(f"acknowledged {len(bodies) * PER_WEBHOOK} alerts, stored {stored}")
     return stored / seconds, (processor_seconds(receiver) - busy) / stored * 1e6
@@ -140,7 +140,7 @@ async def latencies(receiver: Receiver, bodies: Sequence[bytes], every_s: float)
 
 async def huge(receiver: Receiver, body: bytes) -> tuple[float, float, int]:
     """One body of 10,000 alerts: seconds to the answer, growth of the process in MB, rows right after kill -9."""
-    before, memory = receiver.count(), resident_mb(receiver)
+    before, memory = receiver.rows(), resident_mb(receiver)
     async with Connection(receiver) as connection:
         began = time.perf_counter()
         posting = asyncio.create_task(connection.post(body))
@@ -153,7 +153,7 @@ async def huge(receiver: Receiver, body: bytes) -> tuple[float, float, int]:
             raise SystemExit(f"the huge body was answered {posting.result()}")
     os.kill(receiver.process.pid, signal.SIGKILL)
     receiver.process.wait()
-    return seconds, peak - memory, receiver.count() - before
+    return seconds, peak - memory, receiver.rows() - before
 
 
 def processor_seconds(receiver: Receiver) -> float:

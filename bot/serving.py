@@ -47,9 +47,8 @@ async def serve_forever(settings: BotSettings) -> None:
                 name=settings.replica or f"{socket.gethostname()}-{os.getpid()}",
             )
         except PolicyInvalid as error:
-            raise ServeRefused(str(error)) from error
-        except OSError as error:
-            raise ServeRefused(f"{settings.policy}: {error.strerror or error}; write one with: sre-bot init") from error
+            hint = "" if settings.policy.exists() else "; write one with: sre-bot init"
+            raise ServeRefused(f"{error}{hint}") from error
         except StoreUnavailable as error:
             raise ServeRefused(f"the database does not answer: {error}") from error
         try:
@@ -59,11 +58,11 @@ async def serve_forever(settings: BotSettings) -> None:
 
 
 async def _serve(replica: Replica, settings: BotSettings, listening: socket.socket) -> None:
-    app = make_app(replica.context, replica.commands, settings)
+    app = make_app(replica.context, replica.commands, settings, notices=[settings.notice] if settings.notice else [])
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=int(STOP_PATIENCE_S), lifespan="off"
     )
-    server = _Server(config)
+    server = Server(config)
     stopping: asyncio.Event = app.state.stopping
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
@@ -81,7 +80,7 @@ async def _serve(replica: Replica, settings: BotSettings, listening: socket.sock
         task.result()  # a part that ended by itself is a defect: let it be seen
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Signals are ours: the lease must be given back after the last answer."""
 
     @contextlib.contextmanager
@@ -92,7 +91,8 @@ class _Server(uvicorn.Server):
 def _listen(settings: BotSettings) -> socket.socket:
     host, port = settings.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, so that the event loop switches Nagle's delay off: without it each answer waits for an acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -107,7 +107,12 @@ def _listen(settings: BotSettings) -> socket.socket:
 def set_up_logs(form: str) -> None:
     """Structured logs on standard error: JSON lines, or text for people."""
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.processors.JSONRenderer()
+        if form == "json"
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,  # locals may hold secrets
+        )
     )
     structlog.configure(
         processors=[

@@ -28,6 +28,7 @@ class BotSettings(BaseSettings):
     listen: str = Field(default="127.0.0.1:8080", description="ADDRESS:PORT to listen on")
     public_url: str = Field(default="http://127.0.0.1:8080", description="how people reach the console")
     hosts: str = Field(default="", description="further host names to accept, separated by commas")
+    notice: str = Field(default="", max_length=500, description="a sentence shown on the console's first page")
     log_format: str = Field(default="json", pattern="^(json|text)$")
     replica: str = Field(default="", description="name of this replica; default: host name and process id")
 

@@ -43,6 +43,7 @@ def make_app(context: Context, commands: Commands, settings: BotSettings, *, not
     app.mount("/static", StaticFiles(directory=pages.STATIC), name="console")
     app.add_exception_handler(StoreUnavailable, _store_unavailable)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _defect)
     app.add_middleware(Doors, hosts=settings.allowed_hosts)
     return app
 
@@ -50,6 +51,13 @@ def make_app(context: Context, commands: Commands, settings: BotSettings, *, not
 async def _store_unavailable(_request: Request, error: Exception) -> Response:
     return JSONResponse(
         {"detail": f"the database does not answer: {error}; nothing was done, try again"}, status_code=503, headers=rest.RETRY_AFTER
+    )
+
+
+async def _defect(_request: Request, _error: Exception) -> Response:
+    """A defect of ours: the log has it, the caller gets a sentence. The server logs the exception after this answer."""
+    return JSONResponse(
+        {"detail": "this is a defect of the bot; its log says more. Nothing else is known to have changed"}, status_code=500
     )
 
 

@@ -87,8 +87,8 @@ def _plan(order: Order) -> Refused | None:
             else:
                 held = _after_open(kinds) in ([StepKind.STAMP], [StepKind.EVICT, StepKind.STAMP]) and _evicts(order.steps, first)
         case RestartPod(pod=pod, pod_uid=uid):
-            same = all(step.pod_uid == uid for step in order.steps if step.kind is StepKind.EVICT and uid is not None)
-            held = kinds == [StepKind.OPEN, StepKind.EVICT] and _evicts(order.steps, pod) and same
+            named = [(step.pod, step.pod_uid) for step in order.steps if step.kind is StepKind.EVICT]
+            held = kinds == [StepKind.OPEN, StepKind.EVICT] and named == [(pod, uid)]
         case Scale(from_replicas=before, to_replicas=after):
             scales = [step for step in order.steps if step.kind is StepKind.SCALE]
             told = [(step.from_replicas, step.to_replicas) for step in scales] == [(before, after)]
@@ -104,9 +104,8 @@ def _after_open(kinds: list[StepKind]) -> list[StepKind]:
 
 
 def _evicts(steps: Iterable[PlanStep], pod: str | None) -> bool:
-    """Whether every eviction names a pod with its UID, and the pod that the action names, if it names one."""
-    evictions = [step for step in steps if step.kind is StepKind.EVICT]
-    return all(step.pod and step.pod_uid and pod in (None, step.pod) for step in evictions)
+    """Whether every eviction is of the pod that the action names, or leaves the choice to this executor."""
+    return all(step.pod in (None, pod) for step in steps if step.kind is StepKind.EVICT)
 
 
 def _checks(order: Order) -> Refused | None:
@@ -118,8 +117,6 @@ def _checks(order: Order) -> Refused | None:
             return Refused(reason="checks", sentence=f"Check {check.name} reads Kubernetes but names no fact.")
         if check.source is CheckSource.PROMETHEUS and not check.query:
             return Refused(reason="checks", sentence=f"Check {check.name} reads Prometheus but has no query.")
-    if sum(check.opened for check in order.checks) > 1:
-        return Refused(reason="checks", sentence="More than one check claims to have opened the incident.")
     oracles = {check.oracle for check in order.checks}
     if Oracle.COMPONENT not in oracles:
         return Refused(reason="checks", sentence="No check reads the workload itself.")

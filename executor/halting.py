@@ -51,7 +51,7 @@ class Brakes:
         hard = self._switch is not None and self._switch.hard
         if self._file is not None and self._file.exists():
             return Brake(reason="halted", sentence=f"Halted on the executor's machine ({self._file}).", hard=hard)
-        if self._switch is None or self._monotonic() - self._heard_at > SWITCH_GOOD_FOR:
+        if self._switch is None or self.bot_silent:
             return Brake(reason="halt_unreadable", sentence="The bot's halt switch could not be read in time.", hard=hard)
         if self._switch.halted or hard:
             who = f" by {self._switch.by}" if self._switch.by else ""
@@ -70,6 +70,11 @@ class Brakes:
         if order_id in self._taken:
             return Brake(reason="taken_over", sentence="A person took the incident over.")
         return await self.state()
+
+    @property
+    def bot_silent(self) -> bool:
+        """Whether the bot's last word on its switch is too old to count."""
+        return self._monotonic() - self._heard_at > SWITCH_GOOD_FOR
 
     @property
     def hard(self) -> bool:

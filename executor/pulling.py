@@ -136,10 +136,10 @@ class Executor:
 
     def _claim_request(self, brake: Brake) -> ClaimRequest:
         lease = self.around.lease
-        # A brake that is pulled only because the bot was not heard yet is no reason to tell the bot that we are halted.
-        halted = brake.reason == "halted"
+        # Not having heard from the bot is no halt to report to it: this very claim ends the silence.
+        halted = bool(brake.reason) and not self.around.brakes.bot_silent
         room = self.around.bounds.open - len(self._tasks)
-        ready = lease.active and self._recovered and not brake.hard and brake.reason in ("", "halt_unreadable")
+        ready = lease.active and self._recovered and not brake.reason
         return ClaimRequest(
             executor_id=self.around.executor_id,
             cluster_uid=self.around.cluster_uid,
@@ -213,7 +213,16 @@ class Executor:
     def _start(self, kept: Kept) -> None:
         run = TransactionRun(self.around, kept)
         self._runs[kept.order.id] = run
-        self._tasks[kept.order.id] = asyncio.create_task(self._finish(run), name=f"transaction {run.txn.id}")
+        task = asyncio.create_task(self._finish(run), name=f"transaction {run.txn.id}")
+        task.add_done_callback(self._noticed)
+        self._tasks[kept.order.id] = task
+
+    def _noticed(self, task: asyncio.Task[None]) -> None:
+        """A fault of this program must not lose a transaction: say so, and find it again as after a crash."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("transaction failed", task=task.get_name(), exc_info=error)
+            self._recovered = False
 
     async def _finish(self, run: TransactionRun) -> None:
         try:

@@ -59,7 +59,9 @@ class BotClient:
         if 200 <= response.status_code < 300:
             return
         told = f"the bot answered the outcome with {response.status_code}{_sentence(response)}"
-        raise OutcomeNotTaken(told) if response.status_code in _FINAL else BotAway(told)
+        # Only the bot itself says with a sentence that it knows no such order; a bare 404 is some other server.
+        unknown = response.status_code == httpx.codes.NOT_FOUND and bool(_sentence(response))
+        raise OutcomeNotTaken(told) if unknown or response.status_code in _FINAL else BotAway(told)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -25,7 +25,7 @@ from executor.errors import JournalUnavailable, NotActive
 from executor.instants import instant_of
 from executor.journal import Kept
 from executor.judging import Baseline
-from executor.preflight import Scene, refusal_of
+from executor.preflight import Scene, refusal_of, resolved_steps
 from executor.preflight.asking import dry_run
 from executor.sampling import BaselineImpossible, Sampler
 from executor.snapshots import Snapshot, SnapshotImpossible, fitted, take_snapshot
@@ -95,7 +95,7 @@ def timing_of(order: Order, workload: dict[str, Any], settle_floor: float) -> Ti
     # Half of a short deadline: subtracting the margin from it would leave nothing.
     apply = min(max(progress - 30.0, progress / 2), numbers.apply_cap)
     longest = max((check.longest_range for check in order.checks), default=0.0)
-    settle = max(settle_floor, numbers.settle_floor, 2 * (numbers.scrape_interval + numbers.evaluation_interval), longest)
+    settle = max(numbers.settle_floor, 2 * (numbers.scrape_interval + numbers.evaluation_interval), longest)
     return Timing(sample=numbers.kubernetes_sample, apply=apply, settle=max(settle_floor, min(settle, numbers.settle_cap)))
 
 
@@ -108,6 +108,7 @@ class TransactionRun:
         self.txn = kept.transaction
         self._version = kept.version
         self._view: WorkloadView | None = None
+        self._steps = kept.transaction.steps
         self._snapshot = Snapshot.model_validate(kept.snapshot) if kept.snapshot else Snapshot()
         self._annotations_exist = bool(kept.baseline.get("annotations_exist", True))
         self._next_look = 0.0
@@ -201,10 +202,11 @@ class TransactionRun:
             facts = facts_of(view, self.around.clock.now())
         except SourceUnavailable as error:
             return Refused(reason="cannot_tell", sentence=f"The target could not be read: {error}.")
-        scene = Scene(self.order, view, facts, self.around.bounds, mark_known=await self._mark_known(facts.txn))
+        self._steps = resolved_steps(self.order, view)
+        scene = Scene(self.order, view, facts, self.around.bounds, self._steps, mark_known=await self._mark_known(facts.txn))
         refused = refusal_of(scene) or await self.around.fence.refusal(self.order)
         if refused is None:
-            refused = await dry_run(self.around.writer, self.order, scene.workload, self.txn.id)
+            refused = await dry_run(self.around.writer, self.order, self._steps, scene.workload, self.txn.id)
         self._view = view
         return refused or Passed()
 
@@ -220,7 +222,7 @@ class TransactionRun:
             return Refused(reason="cannot_tell", sentence="The target could not be read.")
         facts = facts_of(view, self.around.clock.now())
         try:
-            self._snapshot = await take_snapshot(self.order, view, self.around.reader, self.around.redactor)
+            self._snapshot = await take_snapshot(self._steps, view, self.around.reader, self.around.redactor)
             baseline, severity = await self._sampler.take_baseline(facts, self.around.sleep)
         except SnapshotImpossible as error:
             return Refused(reason="no_snapshot", sentence=f"The evidence that a restart destroys could not be kept: {error}.")
@@ -244,7 +246,7 @@ class TransactionRun:
             lambda: self.around.journal.keep_checkpoint(self.txn, self._version, self._sampler.template, kept, snapshot)
         )
         timing = timing_of(self.order, workload, self.around.bounds.settle)
-        return Checkpointed(before=before, timing=timing, mark=facts.txn, needs_open=not self._annotations_exist)
+        return Checkpointed(before=before, timing=timing, mark=facts.txn, steps=self._steps, needs_open=not self._annotations_exist)
 
     # Writes
 

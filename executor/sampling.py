@@ -74,6 +74,7 @@ class Sampler:
     _told: dict[str, Told] = field(default_factory=dict)
     _asked_at: float = float("-inf")
     _completed: float | None = None
+    _openings: dict[str, Debounced] = field(default_factory=dict)
     _waiting_since: dict[str, float] = field(default_factory=dict)
     _lost_nodes: int = 0
 
@@ -118,13 +119,14 @@ class Sampler:
 
     def _require_known(self, readings: tuple[CheckReading, ...]) -> None:
         """What opened the incident must be readable, and for an automatic order true, with a known check of each oracle."""
-        by_name = {reading.name: reading for reading in readings}
-        opening = next((by_name[check.name] for check in self.order.checks if check.opened), None)
-        if opening is not None and opening.before is CheckState.UNKNOWN:
-            raise BaselineImpossible(f"What opened the incident could not be evaluated ({opening.detail}).")
+        opened = {check.name for check in self.order.checks if check.opened}
+        openings = [reading for reading in readings if reading.name in opened]
+        unknown = [reading for reading in openings if reading.before is CheckState.UNKNOWN]
+        if unknown:
+            raise BaselineImpossible(f"What opened the incident could not be evaluated ({unknown[0].detail}).")
         if self.order.mode != "auto":
             return
-        if opening is not None and opening.before is CheckState.PASSING:
+        if openings and all(reading.before is CheckState.PASSING for reading in openings):
             raise BaselineImpossible("The expression that opened the incident is no longer true.")
         blind = {reading.oracle for reading in readings}
         blind -= {reading.oracle for reading in readings if reading.before is not CheckState.UNKNOWN}
@@ -183,9 +185,7 @@ class Sampler:
         if not extended:
             self._completed = began
             self._states.clear()
-        for check in self.order.checks:
-            if check.opened:
-                self._states[check.name] = Debounced(None)
+        self._openings = {check.name: Debounced(None) for check in self.order.checks if check.opened}
 
     async def look(self, txn: Transaction) -> Seen:
         """One sample of everything."""
@@ -193,10 +193,9 @@ class Sampler:
             raise RuntimeError("sampling without a baseline")
         looks, _ = await asyncio.gather(self._looks(), self._ask_prometheus())
         readings = self._readings(txn, looks)
-        opening = next((check for check in self.order.checks if check.opened), None)
         fields: dict[str, Any] = {
             "readings": readings,
-            "opening": self._states.get(opening.name, Debounced(None)).state if opening else None,
+            "opening": self._opening(),
             "severity": severity_after(self.order, readings, self._lost(looks)),
         }
         target = looks[self.order.target.title]
@@ -295,8 +294,7 @@ class Sampler:
 
     def _sample(self, check: Check, told: Told, first: CheckReading) -> None:
         self._told[check.name] = told
-        start = Debounced(None) if check.opened else Debounced(first.before)
-        self._states[check.name] = self._states.get(check.name, start).after(told[0], check.debounce)
+        self._states[check.name] = self._states.get(check.name, Debounced(first.before)).after(told[0], check.debounce)
 
     async def _ask_prometheus(self) -> None:
         """Sample the Prometheus checks if their interval is over."""
@@ -309,15 +307,23 @@ class Sampler:
         for check, told in zip(checks, answers, strict=True):
             first = (self.baseline or Baseline()).reading(check.name)
             if first is not None:
-                self._sample(check, self._contaminated(check, told, now), first)
+                self._sample(check, told, first)
+            if check.opened:
+                sample = self._since_completion(check, told[0], now)
+                self._openings[check.name] = self._openings.get(check.name, Debounced(None)).after(sample, check.debounce)
 
-    def _contaminated(self, check: Check, told: Told, now: float) -> Told:
+    def _opening(self) -> CheckState | None:
+        """Of all expressions that opened the incident: true if one is, false only if each is known to be."""
+        states = {one.state for one in self._openings.values()}
+        for state in (CheckState.FAILING, CheckState.UNKNOWN, None):
+            if state in states:
+                return state
+        return CheckState.PASSING if states else None
+
+    def _since_completion(self, check: Check, state: CheckState, now: float) -> CheckState:
         """A true opening expression whose range still reaches back before completion says nothing about the time since."""
-        if not check.opened or self._completed is None or told[0] is not CheckState.FAILING:
-            return told
-        if now < self._completed + check.longest_range:
-            return CheckState.UNKNOWN, f"its range of {check.longest_range:.0f} s reaches back before completion"
-        return told
+        reaches_back = self._completed is None or now < self._completed + check.longest_range
+        return CheckState.UNKNOWN if reaches_back and state is CheckState.FAILING else state
 
     async def _level_or_unknown(self, check: Check) -> Told:
         try:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 
 from catalog.documents import Document
-from catalog.orders import Order, StepKind
+from catalog.orders import PlanStep, StepKind
 from catalog.outcomes import PodSnapshot
 from executor.judging import JsonObject, uid_of
 from sources.errors import SourceUnavailable
@@ -35,7 +35,7 @@ class Snapshot(Document):
     left_out: int = 0
 
 
-async def take_snapshot(order: Order, view: WorkloadView, reader: KubernetesReader, redactor: Redactor) -> Snapshot:
+async def take_snapshot(steps: tuple[PlanStep, ...], view: WorkloadView, reader: KubernetesReader, redactor: Redactor) -> Snapshot:
     """Statuses and last log lines of the pods that the plan replaces, and the events around them.
 
     A scale replaces no pod: for it statuses and events are enough.
@@ -47,8 +47,8 @@ async def take_snapshot(order: Order, view: WorkloadView, reader: KubernetesRead
         raise SnapshotImpossible(f"the pods could not be listed ({view.pods})")
     if isinstance(view.events, SourceUnavailable):
         raise SnapshotImpossible(f"the events could not be read ({view.events})")
-    affected = _affected(order, view.pods)
-    with_logs = order.action.action.value != "scale"
+    affected = _affected(steps, view.pods)
+    with_logs = all(step.kind is not StepKind.SCALE for step in steps)
     pods = await asyncio.gather(*(_pod(pod, reader, redactor, with_logs=with_logs) for pod in affected[:MAX_PODS]))
     events = tuple(redactor.text(_event(event)) for event in view.events[-MAX_EVENTS:])
     return Snapshot(pods=tuple(pods), events=events, left_out=max(0, len(affected) - MAX_PODS))
@@ -73,10 +73,10 @@ def _last(lines: tuple[str, ...], count: int) -> tuple[str, ...]:
     return lines[-count:] if count else ()
 
 
-def _affected(order: Order, pods: list[JsonObject]) -> list[JsonObject]:
+def _affected(steps: tuple[PlanStep, ...], pods: list[JsonObject]) -> list[JsonObject]:
     """Those that the plan names, else all; the unhealthy first, in case not all can be kept."""
-    evicted = {step.pod_uid for step in order.steps if step.kind is StepKind.EVICT}
-    only = all(step.kind in (StepKind.EVICT, StepKind.OPEN) for step in order.steps)
+    evicted = {step.pod_uid for step in steps if step.kind is StepKind.EVICT}
+    only = all(step.kind in (StepKind.EVICT, StepKind.OPEN) for step in steps)
     chosen = [pod for pod in pods if uid_of(pod) in evicted] if only else pods
     return sorted(chosen, key=lambda pod: (uid_of(pod) not in evicted, pod_ready(pod), -pod_restarts(pod), pod["metadata"]["name"]))
 

@@ -240,6 +240,7 @@ class Checkpointed(Document):
     before: Before
     timing: Timing
     mark: str | None
+    steps: tuple[PlanStep, ...] = Field(description="the plan with every eviction naming one pod by UID")
     needs_open: bool = Field(default=False, description="no /metadata/annotations: an annotation-only patch creates it")
 
 

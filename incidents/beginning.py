@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import yaml
@@ -13,8 +14,8 @@ from incidents.database import Database
 from incidents.people import add_person, issue_token
 from incidents.schema import migrate
 from ladder.policy import parse_policy
-from sources.endpoints import open_sources
-from sources.errors import SourceUnavailable
+from sources.endpoints import SourceSet, open_sources
+from sources.errors import SourceError
 
 
 class InitRefused(Exception):
@@ -36,14 +37,13 @@ async def begin(
     Raises:
         InitRefused: the file is there already, or the cluster, Prometheus or Alertmanager cannot be read.
     """
-    if policy.exists():
+    if await asyncio.to_thread(policy.exists):
         raise InitRefused(f"{policy} is there already; remove it first, or edit it and run: sre-bot check-config")
     uid, seen = await _look(name, access, prometheus, alertmanager)
     cluster = Cluster(name=name, uid=uid, api=access, prometheus=prometheus, alertmanager=alertmanager)
     text = first_policy(cluster, owner)
     parse_policy(text, str(policy))
-    policy.parent.mkdir(parents=True, exist_ok=True)
-    policy.write_text(text)
+    await asyncio.to_thread(_write, policy, text)
     await migrate(database_url)
     database = Database.open(database_url)
     now = SystemClock().now()
@@ -65,6 +65,11 @@ async def begin(
             f"opt a namespace in with: kubectl label namespace NAME {OPT_IN_LABEL}={OPT_IN_VALUE}",
         )
     )
+
+
+def _write(policy: Path, text: str) -> None:
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text(text)
 
 
 def first_policy(cluster: Cluster, owner: str) -> str:
@@ -89,19 +94,23 @@ def first_policy(cluster: Cluster, owner: str) -> str:
 
 async def _look(name: str, access: KubernetesAccess, prometheus: str | None, alertmanager: str | None) -> tuple[str, list[str]]:
     candidate = Cluster(name=name, uid="unknown", api=access, prometheus=prometheus, alertmanager=alertmanager)
-    seen: list[str] = []
-    sources = await open_sources(candidate, SystemClock(), b"first look")
     try:
-        uid = await sources.kubernetes.cluster_uid()
-        seen.append(f"cluster {name}: kube-system has UID {uid}")
-        if sources.prometheus is not None:
-            rules = await sources.prometheus.rules()
-            seen.append(f"Prometheus answers: {len(rules)} alerting rules")
-        if sources.alertmanager is not None:
-            await sources.alertmanager.firing({"alertname": "SreLadderFirstLook"})
-            seen.append("Alertmanager answers")
-    except SourceUnavailable as error:
+        sources = await open_sources(candidate, SystemClock(), b"first look")
+        try:
+            return await _seen(name, sources)
+        finally:
+            await sources.close()
+    except SourceError as error:
         raise InitRefused(f"{error}; nothing was written") from error
-    finally:
-        await sources.close()
+
+
+async def _seen(name: str, sources: SourceSet) -> tuple[str, list[str]]:
+    """The cluster's UID and what answered, in sentences."""
+    uid = await sources.kubernetes.cluster_uid()
+    seen = [f"cluster {name}: kube-system has UID {uid}"]
+    if sources.prometheus is not None:
+        seen.append(f"Prometheus answers: {len(await sources.prometheus.rules())} alerting rules")
+    if sources.alertmanager is not None:
+        await sources.alertmanager.firing({"alertname": "SreLadderFirstLook"})
+        seen.append("Alertmanager answers")
     return uid, seen

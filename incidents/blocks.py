@@ -109,7 +109,8 @@ async def unblock(ctx: Context, identity: Identity, target: Target, why: str) ->
         refusal = _unless(scope, roles, identity)
         if refusal is not None:
             return refusal
-        for row in rows:
+        # Incidents are locked in the order of their ids, as everywhere.
+        for row in sorted(rows, key=lambda one: one.incident_id):
             await _lift(session, row, identity.person, why, now)
     return done(f"{target.title} is free again: {'; '.join(row.reason for row in rows)}.", incident_id=rows[0].incident_id)
 
@@ -132,10 +133,10 @@ async def blocked_targets(
 
 
 async def _lift(session: AsyncSession, row: BlockRow, person: str, why: str, now: datetime) -> None:
+    incident = await session.get(IncidentRow, row.incident_id, with_for_update=True, populate_existing=True)
     row.lifted_at, row.lifted_by, row.lifted_why = now, person, why
     session.add(row)
     await resolve_pages_of(session, row.incident_id, by=person, now=now)
-    incident = await session.get(IncidentRow, row.incident_id, with_for_update=True, populate_existing=True)
     if incident is not None:
         payload = {"block": row.id, "why": why}
         append_event(session, incident, EventKind.UNBLOCKED, at=now, now=now, actor=person, payload=payload)

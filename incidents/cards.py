@@ -117,6 +117,7 @@ class Card(Document):
     headline: str
     tone: Tone
     phase: Phase
+    close_reason: CloseReason | None = None
     target: Target
     fields: tuple[CardField, ...]
     cause: str = ""
@@ -178,6 +179,7 @@ async def card_of(
         headline=headline,
         tone=tone,
         phase=Phase(row.phase),
+        close_reason=CloseReason(row.close_reason) if row.close_reason else None,
         target=_target(row),
         fields=fields,
         cause=story.diagnosis.best.statement if story.diagnosis else "",

@@ -11,11 +11,11 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from catalog.actions import RemediationAction
 from catalog.alerts import Alert, AlertState
-from catalog.cases import Case, CaseAlert, EvidenceSummary, FollowUp
+from catalog.cases import Case, CaseAlert, EvidenceSummary, FollowUp, StandingRecord
 from catalog.diagnoses import Diagnosis
 from catalog.documents import VersionVector
 from catalog.evidence import Evidence
-from catalog.targets import Target, TargetFacts
+from catalog.targets import Provenance, Target, TargetFacts
 from incidents.assessing import AlertAtSource
 from incidents.calibrating import calibration_of
 from incidents.ledger import ledger_of
@@ -47,6 +47,7 @@ async def build_case(session: AsyncSession, row: IncidentRow, found: Findings, p
         origin=cast(Literal["alert", "follow_up"], row.origin),
         alerts=case_alerts(found.alerts, found.at_source),
         target=best.target,
+        target_invalid=_another_target(row, found.diagnosis),
         provenance=best.provenance,
         edge=best.edge,
         facts=found.facts,
@@ -69,12 +70,20 @@ async def refreshed(session: AsyncSession, case: Case, policy: Policy, now: date
     return case.model_copy(
         update={
             "now": now,
-            "standing": await standing_record(session, policy, case.target),
+            "standing": _of_action(await standing_record(session, policy, case.target), case.action.action),
             "calibration": await calibration_of(session, policy, case.family, case.action.action),
-            "ledger": await ledger_of(session, case.target, now),
+            "ledger": await ledger_of(session, case.target, policy.scope_for(case.target), now),
             "switches": await switches_for(session, scopes_of(policy, case.target), now, override=case.switches.override_reason),
             "storm": await storm_state(session, case.target.cluster_uid),
         }
+    )
+
+
+def _of_action(record: StandingRecord, action: RemediationAction) -> StandingRecord:
+    """What was earned with other actions says nothing of this one, and a case has 64 kB."""
+    return StandingRecord(
+        changes=tuple(one for one in record.changes if one.action is action),
+        outcomes=tuple(one for one in record.outcomes if one.action is action),
     )
 
 
@@ -127,6 +136,14 @@ def versions(found: Findings, policy: Policy) -> VersionVector:
     """What produced the parts of the case."""
     evidence = found.evidence.versions if found.evidence is not None else VersionVector()
     return found.diagnosis.versions.model_copy(update={"verifier": evidence.verifier, "policy": policy.hash})
+
+
+def _another_target(row: IncidentRow, diagnosis: Diagnosis) -> str | None:
+    """An own target is the incident's. Whoever names another one as its own has not found it through the owner chain."""
+    best = diagnosis.best
+    if best.provenance is Provenance.DERIVED or best.target.key == (row.cluster_uid, row.namespace, row.kind, row.name):
+        return None
+    return f"{best.target.title} was named as the alert's own target, which is {row.kind} {row.namespace}/{row.name}"
 
 
 def scopes_of(policy: Policy, target: Target) -> tuple[str, ...]:

@@ -469,6 +469,8 @@ def _stored_text(value: str) -> str:
 
 def _cut(value: str, limit: int) -> str:
     """At most `limit` bytes, whole characters, and a note of how much there was."""
+    if 4 * len(value) <= limit:
+        return value
     raw = value.encode()
     if len(raw) <= limit:
         return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal
 
-from sqlalchemy import ColumnElement, func, or_
+from sqlalchemy import ColumnElement, and_, func, or_
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -19,20 +19,26 @@ from catalog.outcomes import End
 from catalog.targets import Target, TargetKind
 from incidents.blocks import block_on
 from incidents.tables import OrderRow
+from ladder.scopes import BudgetPart, MergedScope
 
 WINDOW = timedelta(hours=24)
-MAX_ENTRIES = 500
+"""How far back orders on the target itself are read."""
+
+MAX_ENTRIES = 60
+"""More than this within their windows is more than a case can hold, and more than any budget means to allow."""
+
 CONTESTED_FOR = timedelta(hours=6)
 
 
-async def ledger_of(session: AsyncSession, target: Target, now: datetime) -> Ledger:
-    """Orders of the last 24 hours in the target's cluster and what is open or blocked on the target.
+async def ledger_of(session: AsyncSession, target: Target, scope: MergedScope | None, now: datetime) -> Ledger:
+    """What the gates count: orders on the target of the last 24 hours, automatic ones of its namespace and cluster within the
+    windows of their budgets, everything that is open in the cluster, and what is blocked on the target.
 
-    More than `MAX_ENTRIES` orders in the window make it incomplete: the gates then see that they can not tell.
+    More than `MAX_ENTRIES` make it incomplete: the gates then see that they cannot tell.
     """
     rows = await session.exec(
         select(OrderRow)
-        .where(OrderRow.cluster_uid == target.cluster_uid, col(OrderRow.minted_at) > now - WINDOW, *_spent())
+        .where(OrderRow.cluster_uid == target.cluster_uid, _counts_for(target, scope, now), *_spent())
         .order_by(col(OrderRow.minted_at).desc())
         .limit(MAX_ENTRIES + 1)
         .execution_options(populate_existing=True)
@@ -73,6 +79,26 @@ async def auto_orders_by_domain(session: AsyncSession, cluster_uid: str, since: 
         .group_by(col(OrderRow.domain))
     )
     return {domain: count for domain, count in rows if domain is not None}
+
+
+def _counts_for(target: Target, scope: MergedScope | None, now: datetime) -> ColumnElement[bool]:
+    here = col(OrderRow.namespace) == target.namespace
+    it = and_(here, col(OrderRow.kind) == target.kind.value, col(OrderRow.name) == target.name)
+    nearby, anywhere = _window(scope, "namespace"), _window(scope, "cluster")
+    minted, automatic = col(OrderRow.minted_at), col(OrderRow.mode) == "auto"
+    return and_(
+        minted > now - max(WINDOW, nearby, anywhere),
+        or_(
+            and_(it, minted > now - WINDOW),
+            and_(automatic, or_(and_(here, minted > now - nearby), minted > now - anywhere)),
+        ),
+    )
+
+
+def _window(scope: MergedScope | None, part: BudgetPart) -> timedelta:
+    """The longest window of a budget; an hour where no scope gives one."""
+    budgets = scope.budgets[part] if scope is not None else ()
+    return max((budget.per for budget in budgets), default=timedelta(hours=1))
 
 
 def _spent() -> tuple[ColumnElement[bool], ...]:

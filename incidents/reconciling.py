@@ -169,6 +169,8 @@ class Reconciler:
                         .where(col(IncidentRow.id) == incident_id, col(IncidentRow.claimed_by) == _mark(term))
                         .values(claimed_until=self._until(self._ctx.clock.now()))
                     )
+            except LeadershipLost:
+                return  # whatever comes of the work is refused by the transaction that would keep it
             except StoreUnavailable as error:
                 log.warning("claim not renewed", incident=incident_id, reason=str(error))
 

@@ -22,7 +22,14 @@ class DocumentTooLarge(Exception):
 
 
 def append_event(
-    session: AsyncSession, incident: IncidentRow, kind: EventKind, *, at: datetime, now: datetime, actor: str, payload: dict[str, Any]
+    session: AsyncSession,
+    incident: IncidentRow,
+    kind: EventKind,
+    *,
+    at: datetime,
+    now: datetime,
+    actor: str,
+    payload: dict[str, Any],
 ) -> EventRow:
     """Add one event to the chain. The caller's transaction holds the incident row, whose head moves with it."""
     payload_text = canonical(payload).decode()

@@ -77,6 +77,7 @@ class AlertRow(Row, table=True):
     __tablename__ = "alert"
     __table_args__ = (
         UniqueConstraint("cluster_uid", "fingerprint", "starts_at", name="alert_key"),
+        Index("alert_seen", "state", "last_seen_at"),
         Index("alert_due", "state", "id", sqlite_where=text("state = 'stored'"), postgresql_where=text("state = 'stored'")),
     )
 
@@ -96,7 +97,7 @@ class AlertRow(Row, table=True):
     dialect: str = "alertmanager"
     token_id: str = ""
     received_at: datetime = _instant()
-    last_seen_at: datetime = _instant(index=True)
+    last_seen_at: datetime = _instant()
     resolved_at: datetime | None = _instant(nullable=True)
     contradicted_at: datetime | None = _instant(nullable=True)
     resends: int = 0
@@ -127,6 +128,12 @@ class IncidentRow(Row, table=True):
         ),
         Index("incident_due", "next_at", sqlite_where=text("phase <> 'closed'"), postgresql_where=text("phase <> 'closed'")),
         Index("incident_closed_at", "closed_at"),
+        Index(
+            "incident_unerased",
+            "closed_at",
+            sqlite_where=text("phase = 'closed' AND erased_at IS NULL"),
+            postgresql_where=text("phase = 'closed' AND erased_at IS NULL"),
+        ),
         Index("incident_would_auto", "scope", "action", sqlite_where=text("would_auto"), postgresql_where=text("would_auto")),
     )
 
@@ -150,6 +157,7 @@ class IncidentRow(Row, table=True):
     updated_at: datetime = _instant()
     closed_at: datetime | None = _instant(nullable=True)
     close_reason: str | None = None
+    erased_at: datetime | None = _instant(nullable=True)
     strongest: str | None = Field(default=None, description="close reason that the strongest thing so far calls for")
     linked_to: str | None = Field(default=None, index=True)
     taken_by: str | None = None

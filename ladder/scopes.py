@@ -207,7 +207,7 @@ def merge(scopes: Iterable[Scope], fallback: Fallback) -> MergedScope | None:
         propose_uncalibrated=_all_say(fallback.propose_uncalibrated, [scope.propose_uncalibrated for scope in ranked]),
         dependants=tuple(dict.fromkeys(name for scope in ranked for name in scope.dependants)),
         checks=_checks(ranked),
-        warnings=_warnings(ranked, each),
+        warnings=_warnings(ranked),
     )
 
 
@@ -258,14 +258,15 @@ def _checks(ranked: Sequence[Scope]) -> tuple[ScopeCheck, ...]:
     return tuple(kept.values())
 
 
-def _warnings(ranked: Sequence[Scope], each: Sequence[Numbers]) -> tuple[str, ...]:
+def _warnings(ranked: Sequence[Scope]) -> tuple[str, ...]:
+    """What the scopes themselves loosen; the installation's own numbers are told once, by the policy."""
     found: list[str] = []
-    for scope, numbers in zip(ranked, each, strict=True):
-        spelled = {
-            f"auto_per_{part}": getattr(scope.budget, part)
-            for part in ("workload", "namespace", "cluster")
-            if getattr(scope.budget, part) is not None
-        }
-        step = {} if scope.scale.step is None else {"scale_step": scope.scale.step}
-        found.extend(loosened(numbers.model_copy(update={**spelled, **step}), f"scope {scope.name}"))
+    for scope in ranked:
+        said = {name: getattr(scope.numbers, name) for name in scope.numbers.model_fields_set}
+        for part in ("workload", "namespace", "cluster"):
+            if getattr(scope.budget, part) is not None:
+                said[f"auto_per_{part}"] = getattr(scope.budget, part)
+        if scope.scale.step is not None:
+            said["scale_step"] = scope.scale.step
+        found.extend(loosened(Numbers().model_copy(update=said), f"scope {scope.name}"))
     return tuple(dict.fromkeys(found))

@@ -48,7 +48,7 @@ def blank_status(kind: Kind, obj: Json) -> None:
         return
     match kind:
         case _ if kind.key == PODS.key:
-            obj["status"] = {"phase": "Pending", "qosClass": quality(obj["spec"])}
+            obj["status"] = {"phase": "Pending", "qosClass": quality(obj.get("spec") or {})}
         case _ if kind.key == NAMESPACES.key:
             obj["status"] = {"phase": "Active"}
         case _ if kind.key == AUTOSCALERS.key:
@@ -244,8 +244,10 @@ def _claim(obj: Json) -> None:
 
 def _namespace(obj: Json) -> None:
     obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
-    labels = {**obj["metadata"].get("labels", {}), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
-    obj["metadata"] = {**obj["metadata"], "labels": labels}
+    name = obj["metadata"].get("name")
+    if name:
+        labels = {**obj["metadata"].get("labels", {}), "kubernetes.io/metadata.name": name}
+        obj["metadata"] = {**obj["metadata"], "labels": labels}
 
 
 _FILLERS: dict[tuple[str, str], Callable[[Json], None]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import signal
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,45 @@ def cluster(
     host, port = _address(listen)
     text = _text(spec) if spec is not None else ""
     asyncio.run(_serve_cluster(host, port, state, text, nodes, time_scale, seed))
+
+
+@app.command()
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="End when the story has ended; exit code 0 only if it went as told.")
+    ] = False,
+    state: Annotated[Path | None, typer.Option(help="New directory for every file of the demo; default: a temporary one.")] = None,
+) -> None:
+    """Play a story of six incidents with the real bot, executor, Prometheus and Alertmanager on an emulated cluster."""
+    from sandbox.alerting import AlertingError
+    from sandbox.demo.installation import InstallationError
+    from sandbox.demo.show import show
+
+    directory = _fresh(state, "sre-ladder-demo-")
+    try:
+        passed = asyncio.run(show(directory, once=once, say=typer.echo))
+    except (InstallationError, AlertingError) as problem:
+        raise _mistake(str(problem)) from problem
+    if not passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def history(
+    backup: Annotated[Path, typer.Option(help="File to keep the database in.")] = Path("sandbox/demo/backup/bot.db.gz"),
+    wanted: Annotated[int, typer.Option(min=1, help="Incidents of each kind.")] = 52,
+    state: Annotated[Path | None, typer.Option(help="New directory for every file; default: a temporary one.")] = None,
+) -> None:
+    """Live through the incidents whose labels the demo starts from, and keep the bot's database (takes some minutes)."""
+    from sandbox.alerting import AlertingError
+    from sandbox.demo.history import HistoryError, live_through
+    from sandbox.demo.installation import InstallationError
+
+    directory = _fresh(state, "sre-ladder-history-")
+    try:
+        asyncio.run(live_through(directory, backup, wanted=wanted, say=typer.echo))
+    except (HistoryError, InstallationError, AlertingError) as problem:
+        raise _mistake(str(problem)) from problem
 
 
 def main() -> None:
@@ -82,6 +122,15 @@ def _address(listen: str) -> tuple[str, int]:
     if not loopback:
         raise _mistake(f"--listen: {host} is not a loopback address; the cluster has no TLS and hands out admin rights")
     return host, int(port)
+
+
+def _fresh(directory: Path | None, prefix: str) -> Path:
+    """A directory of its own, so that nothing of an earlier run is taken for this one's."""
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    if directory.exists() and any(directory.iterdir()):
+        raise _mistake(f"--state: {directory} is not empty")
+    return directory.resolve()
 
 
 def _text(path: Path) -> str:

@@ -38,6 +38,15 @@ def label_selector(text: str) -> Callable[[Labels], bool]:
     return lambda labels: all(test(labels) for test in tests)
 
 
+def one_equality(text: str) -> tuple[str, str] | None:
+    """The first `key=value` of a label or field selector, for an index; None where it has none. The whole must still be tested."""
+    for part in text.split(","):
+        key, sign, value = part.partition("=")
+        if sign and key and not key.endswith("!") and "(" not in part and ")" not in part and value.strip("="):
+            return key.strip(), value.removeprefix("=").strip()
+    return None
+
+
 def _requirement(found: re.Match[str]) -> Callable[[Labels], bool]:
     if found["set_key"]:
         key, values = found["set_key"], frozenset(value.strip() for value in found["set_values"].split(","))

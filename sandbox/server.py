@@ -157,13 +157,15 @@ class ApiServer:
         self._note(request, account, answer.status)
         return _response(answer)
 
+    def _due(self, request: web.BaseRequest, account: Account) -> list[Disturbance]:
+        if request.path.startswith(FAULTS_PATH):
+            return []
+        now = asyncio.get_running_loop().time()
+        return self.disturbances.due(request.method, request.path_qs, account.name, now)
+
     async def _disturbed(self, request: web.BaseRequest, account: Account) -> web.StreamResponse:
-        loop = asyncio.get_running_loop()
         cut_after = False
-        due = (
-            [] if request.path == FAULTS_PATH else self.disturbances.due(request.method, request.path_qs, account.name, loop.time())
-        )
-        for disturbance in due:
+        for disturbance in self._due(request, account):
             match disturbance.effect:
                 case "delay":
                     await asyncio.sleep(disturbance.delay_s)
@@ -179,10 +181,14 @@ class ApiServer:
                 _require_admin(account, request.path)
             return await mounted(request, account)
         answer = await self._answer(request, account)
+        if isinstance(answer, Stream):
+            try:
+                return self._cut(request, account) if cut_after else await self._stream(request, account, answer)
+            finally:
+                answer.release()
+                await answer.chunks.aclose()
         if cut_after:
             return self._cut(request, account)
-        if isinstance(answer, Stream):
-            return await self._stream(request, account, answer)
         self._note(request, account, answer.status)
         return _response(answer)
 
@@ -199,15 +205,13 @@ class ApiServer:
         self._note(request, account, 200)
         response = web.StreamResponse(headers={"Content-Type": answer.content_type, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
-        await response.prepare(request)
         try:
+            await response.prepare(request)
             async for chunk in answer.chunks:
                 await response.write(chunk)
             await response.write_eof()
-        except ConnectionError:
+        except ConnectionError:  # the client has left: nobody to tell
             return response
-        finally:
-            await answer.chunks.aclose()  # type: ignore[attr-defined]
         return response
 
     def _note(self, request: web.BaseRequest, account: Account, status: int) -> None:

@@ -63,6 +63,7 @@ NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 HISTORY = 4096
 """Changes kept per kind, by default."""
 Objects = list[Json]
+Listeners = list["Listener"]
 Entries = list[Entry]
 Changes = list[Change]
 Finalizers = list[str]
@@ -161,6 +162,10 @@ class Store:
         if revision < self.floor(kind):
             raise Expired("The provided resource version is too old.")
         return shelf.at(revision, namespace)
+
+    def marked(self, kind: Kind, mark: tuple[str, str], namespace: str | None = None) -> Entries:
+        """Present versions with a label `(key, value)`, or events about `("involvedObject.uid", UID)`, in key order."""
+        return self._shelf(kind).marked(mark, namespace)
 
     def floor(self, kind: Kind) -> int:
         """The oldest revision from which the changes of `kind` are complete."""
@@ -301,6 +306,10 @@ class Store:
                 self._listeners.remove(registered)
 
         return unsubscribe
+
+    def listeners(self, kind: Kind) -> Listeners:
+        """Who asked for `kind` by name."""
+        return [listener for listener, kinds in self._listeners if kind.key in kinds]
 
     def compact(self, revision: int | None = None) -> None:
         """Forget all changes up to `revision` (default: everything so far), as etcd does every five minutes."""

@@ -11,7 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.kinds import DAEMON_SETS, DEPLOYMENTS, EVENTS, LEASES, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
+from sandbox.kinds import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    LEASES,
+    PODS,
+    REPLICA_SETS,
+    ROLE_BINDINGS,
+    ROLES,
+    STATEFUL_SETS,
+    Kind,
+)
 from sandbox.selecting import object_selector
 from sandbox.statuses import Invalid, Json, details_of
 
@@ -56,11 +70,14 @@ class Problems:
         Raises:
             Invalid: naming every cause.
         """
-        if not self.causes:
-            return
+        if self.causes:
+            raise self.refusal(qualified, name, details)
+
+    def refusal(self, qualified: str, name: str, details: Json) -> Invalid:
+        """The 422 that names every cause."""
         sentences = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in self.causes))
         told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
-        raise Invalid(f'{qualified} "{name}" is invalid: {told}', {**details, "causes": self.causes})
+        return Invalid(f'{qualified} "{name}" is invalid: {told}', {**details, "causes": self.causes})
 
     def raise_for_kind(self, kind: Kind, name: str) -> None:
         """Refuse an object of `kind`.
@@ -76,15 +93,11 @@ def shown(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def options_problem(options: str, path: str, fill: Callable[[Problems], None]) -> Invalid | None:
-    """A 422 about `PatchOptions` and the like, or None if `fill` finds nothing."""
+def option_refusal(options: str, fill: Callable[[Problems], None]) -> Invalid:
+    """A 422 about `PatchOptions` and the like; `fill` says what is wrong."""
     problems = Problems()
     fill(problems)
-    try:
-        problems.raise_for(f"{options}.meta.k8s.io", "", {"group": "meta.k8s.io", "kind": options})
-    except Invalid as error:
-        return error
-    return None
+    return problems.refusal(f"{options}.meta.k8s.io", "", {"group": "meta.k8s.io", "kind": options})
 
 
 def check_create(kind: Kind, obj: Json) -> None:
@@ -95,6 +108,7 @@ def check_create(kind: Kind, obj: Json) -> None:
     """
     problems = Problems()
     _name(kind, obj["metadata"], problems)
+    _owners(obj["metadata"], problems)
     _content(kind, obj, problems)
     problems.raise_for_kind(kind, obj["metadata"].get("name", ""))
 
@@ -112,6 +126,7 @@ def check_update(kind: Kind, obj: Json, stored: Json) -> None:
             problems.invalid(f"metadata.{name}", given[name], _IMMUTABLE)
             if name == "uid":
                 problems.invalid(f"metadata.{name}", given[name], _IMMUTABLE)
+    _owners(given, problems)
     _content(kind, obj, problems)
     _immutable(kind, obj, stored, problems)
     problems.raise_for_kind(kind, kept["name"])
@@ -143,6 +158,13 @@ def _name(kind: Kind, metadata: Json, problems: Problems) -> None:
         problems.invalid("metadata.name", name, _SUBDOMAIN_WORDS)
 
 
+def _owners(metadata: Json, problems: Problems) -> None:
+    for index, owner in enumerate(metadata.get("ownerReferences", ())):
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(name):
+                problems.invalid(f"metadata.ownerReferences[{index}].{name}", "", "must not be empty")
+
+
 def _content(kind: Kind, obj: Json, problems: Problems) -> None:
     if kind.key in (DEPLOYMENTS.key, REPLICA_SETS.key, STATEFUL_SETS.key, DAEMON_SETS.key):
         _workload(obj.get("spec", {}), problems)
@@ -150,6 +172,12 @@ def _content(kind: Kind, obj: Json, problems: Problems) -> None:
         _pod_spec(obj.get("spec", {}), "spec", problems)
     elif kind.key == LEASES.key:
         _lease(obj.get("spec", {}), problems)
+    elif kind.key in (ROLE_BINDINGS.key, CLUSTER_ROLE_BINDINGS.key):
+        _binding(obj, problems)
+    elif kind.key in (ROLES.key, CLUSTER_ROLES.key):
+        _rules(obj, problems)
+    elif kind.key == CUSTOM_RESOURCE_DEFINITIONS.key:
+        _definition(obj, problems)
     elif kind.key == EVENTS.key:
         involved = obj.get("involvedObject", {})
         if involved.get("namespace", "") not in ("", obj["metadata"].get("namespace", "")):
@@ -193,6 +221,42 @@ def _lease(spec: Json, problems: Problems) -> None:
     transitions = spec.get("leaseTransitions")
     if transitions is not None:
         _not_negative(transitions, "spec.leaseTransitions", problems)
+
+
+def _named(value: Any, *names: str) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) and value[name] for name in names)
+
+
+def _binding(obj: Json, problems: Problems) -> None:
+    if not _named(obj.get("roleRef"), "kind", "name"):
+        problems.required("roleRef")
+    subjects = obj.get("subjects") or []
+    if not isinstance(subjects, list) or not all(_named(subject, "kind", "name") for subject in subjects):
+        problems.required("subjects.name")
+
+
+def _rules(obj: Json, problems: Problems) -> None:
+    rules = obj.get("rules") or []
+    lists = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
+    fit = isinstance(rules, list) and all(
+        isinstance(rule, dict) and rule.get("verbs") and all(isinstance(rule.get(name) or [], list) for name in lists)
+        for rule in rules
+    )
+    if not fit:
+        problems.required("rules.verbs", "verbs must contain at least one value")
+
+
+def _definition(obj: Json, problems: Problems) -> None:
+    spec: Any = obj.get("spec")
+    if not _named(spec, "group") or not _named(spec.get("names"), "plural", "kind"):
+        problems.required("spec.names")
+        return
+    versions = spec.get("versions")
+    if not isinstance(versions, list) or not versions or not all(_named(version, "name") for version in versions):
+        problems.required("spec.versions")
+    expected = f"{spec['names']['plural']}.{spec['group']}"
+    if obj["metadata"].get("name") != expected:
+        problems.invalid("metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
 
 
 def _not_negative(value: int, path: str, problems: Problems) -> None:

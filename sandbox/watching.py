@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal
 
 from sandbox.kinds import EVENTS, Kind
@@ -50,7 +49,7 @@ class Scope:
 
 
 class Watch:
-    """A running watch; use it as a context manager, so that it stops listening.
+    """A running watch. It listens until `release`.
 
     `after` is the revision after which changes count; None sends what exists first. `timeout_s` ends it, cleanly.
     """
@@ -70,10 +69,8 @@ class Watch:
         self._first: list[Line] = []
         self._closed = False
 
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def release(self) -> None:
+        """Stop listening. Whoever made the watch must call it, however it ended."""
         self._unsubscribe()
 
     def start(self) -> None:

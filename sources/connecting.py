@@ -7,6 +7,7 @@ more. A kubeconfig is loaded again under the same two conditions, which also ren
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 from pathlib import Path
@@ -22,6 +23,7 @@ from sources.errors import SourceMisconfigured
 
 ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONNECTIONS = 32
+CREDENTIALS_S = 20
 
 
 class Credentials(Protocol):
@@ -118,7 +120,11 @@ async def api_client(access: KubernetesAccess, *, user_agent: str) -> ApiClient:
         credentials = _of_server(configuration, access)
     else:
         credentials = _of_the_pod(configuration)
-    await credentials(configuration)
+    try:
+        async with asyncio.timeout(CREDENTIALS_S):
+            await credentials(configuration)
+    except TimeoutError as error:
+        raise SourceMisconfigured(f"the credentials plugin of {access.kubeconfig} gave no token in {CREDENTIALS_S} s") from error
     _refuse_clear_text(configuration.host)
     configuration.refresh_api_key_hook = credentials  # type: ignore[assignment]
     try:

@@ -27,6 +27,7 @@ RATE_FLOOR_SECONDS = 10.0
 RATE_CAP_SECONDS = 120.0
 TREND_FLOOR_SECONDS = 60.0
 TREND_CAP_SECONDS = 600.0
+SECRET_HISTORY_SECONDS = 86_400.0
 MAX_PODS = 100
 _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>) (-?[0-9.eE+-]+)")
 
@@ -187,25 +188,30 @@ async def read_rotated_secrets(
 ) -> Measure:
     """Which Secrets of the environment changed after the oldest pod took them over: 1 changed, 0 not, by Secret.
 
-    Read from the version that kube-state-metrics shows; the Secrets themselves are not ours to read.
+    Read from the version that kube-state-metrics shows; the Secrets themselves are not ours to read. "Not changed" needs a
+    sample from before the pod started: what nobody watched may have changed.
     """
     now = clock.now()
-    names = "|".join(re.escape(name).replace(r"\-", "-") for name in workload.secrets)
-    chosen = f'namespace="{_quoted(workload.target.namespace)}",secret=~"{_quoted(names)}"'
-    query = f"max by (secret) (kube_secret_metadata_resource_version{{{chosen}}})"
     started = [container.running_since for pod in workload.pods for container in pod.containers if container.running_since]
-    fields: dict[str, Any] = {"name": "secrets_rotated", "query": query, "at": now, "link": prometheus.link(query)}
     if not started:
-        return Measure(**fields, unknown="not_applicable")
+        return Measure(name="secrets_rotated", unknown="not_applicable", at=now)
+    age = min(max((now - min(started)).total_seconds(), 1.0), SECRET_HISTORY_SECONDS)
+    names = "|".join(re.escape(name).replace(r"\-", "-") for name in workload.secrets)
+    series = f'kube_secret_metadata_resource_version{{namespace="{_quoted(workload.target.namespace)}",secret=~"{_quoted(names)}"}}'
+    query = f"max by (secret) (changes({series}[{age:.0f}s]))"
+    fields: dict[str, Any] = {"name": "secrets_rotated", "query": query, "at": now, "link": prometheus.link(query)}
     try:
         async with asyncio.timeout(timeout_s):
-            then, later = await asyncio.gather(prometheus.instant(query, at=min(started)), prometheus.instant(query))
+            changes, before = await asyncio.gather(prometheus.instant(query), prometheus.instant(series, at=min(started)))
     except (SourceUnavailable, TimeoutError) as error:
         return Measure(**fields, unknown=Unknown.of(error).reason if isinstance(error, SourceUnavailable) else "timeout")
-    old = {labels.get("secret", ""): sample for labels, sample in then if not isinstance(sample, Unknown)}
-    new = {labels.get("secret", ""): sample for labels, sample in later if not isinstance(sample, Unknown)}
-    changed = {name: float(old[name] != new[name]) for name in sorted(old.keys() & new.keys())}
-    return Measure(**fields, by_pod=changed, unknown="" if changed else "empty")
+    watched = {labels.get("secret", "") for labels, sample in before if not isinstance(sample, Unknown)}
+    rotated = {
+        labels.get("secret", ""): float(count > 0)
+        for labels, count in changes
+        if not isinstance(count, Unknown) and (count > 0 or labels.get("secret", "") in watched)
+    }
+    return Measure(**fields, by_pod=dict(sorted(rotated.items())), unknown="" if rotated else "empty")
 
 
 async def read_rule(

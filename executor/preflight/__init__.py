@@ -8,18 +8,20 @@ itself (`asking`): does our own admission fence stand, and would it take this ve
 from __future__ import annotations
 
 from executor.preflight import capacity, checks, disruption, owners, rollout, target
-from executor.preflight.scene import REASONS, CannotTell, Scene
+from executor.preflight.scene import REASONS, CannotTell, Scene, resolved_steps
 from executor.transactions import Refused
 
-__all__ = ["MODULES", "REASONS", "Scene", "refusal_of"]
+__all__ = ["ASKED", "REASONS", "Scene", "refusal_of", "resolved_steps"]
 
 MODULES = (target, owners, rollout, disruption, capacity, checks)
-"""Importing them fills the registry, in the order in which reasons are asked."""
+"""In the order in which their reasons are asked: what people should hear first comes first."""
+
+ASKED = tuple((name, ask) for module in MODULES for name, ask in REASONS.items() if ask.__module__ == module.__name__)
 
 
 def refusal_of(scene: Scene) -> Refused | None:
     """The first reason that holds; None when the live objects allow the order."""
-    for name, ask in REASONS.items():
+    for name, ask in ASKED:
         try:
             refused = ask(scene)
         except CannotTell as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from catalog.orders import Order, StepKind
+from catalog.marks import TXN_ANNOTATION
+from catalog.orders import Order, PlanStep, StepKind
 from executor.effects import JsonObject, TemplateUnsuitable, forbidden_patch, patch_for
 from executor.transactions import Refused, Write, plan_kind
 from executor.writing import KubernetesWriter, dry_run_refusal, is_our_denial
@@ -40,20 +41,24 @@ class FenceProbe:
         return Refused(reason="no_fence", sentence=sentence)
 
 
-async def dry_run(writer: KubernetesWriter, order: Order, workload: JsonObject, transaction_id: str) -> Refused | None:
+async def dry_run(
+    writer: KubernetesWriter, order: Order, steps: Iterable[PlanStep], workload: JsonObject, transaction_id: str
+) -> Refused | None:
     """Send every write of the plan with `dryRun=All`; the answer of the first that would be refused."""
     try:
-        return await _dry_run(writer, order, workload, transaction_id)
+        return await _dry_run(writer, order, steps, workload, transaction_id)
     except TemplateUnsuitable as error:
         return Refused(reason="template", sentence=f"It cannot be restarted by a stamp: {error}.")
 
 
-async def _dry_run(writer: KubernetesWriter, order: Order, workload: JsonObject, transaction_id: str) -> Refused | None:
+async def _dry_run(
+    writer: KubernetesWriter, order: Order, steps: Iterable[PlanStep], workload: JsonObject, transaction_id: str
+) -> Refused | None:
     path = object_path("apps/v1", "deployments", order.target.name, order.target.namespace)
     metadata: Mapping[str, JsonObject] = workload["metadata"]
     annotations = metadata.get("annotations")
-    mark = (annotations or {}).get("sre-ladder.dev/txn")
-    for step in order.steps:
+    mark = (annotations or {}).get(TXN_ANNOTATION)
+    for step in steps:
         if step.kind is StepKind.EVICT:
             answer = await writer.evict(order.target.namespace, step.pod or "", step.pod_uid or "", dry_run=True)
         else:

@@ -30,6 +30,7 @@ class Scene:
     view: WorkloadView
     facts: TargetFacts
     bounds: Bounds
+    steps: tuple[PlanStep, ...]
     mark_known: bool = False
 
     @property
@@ -50,7 +51,7 @@ class Scene:
 
     @property
     def evictions(self) -> tuple[PlanStep, ...]:
-        return tuple(step for step in self.order.steps if step.kind is StepKind.EVICT)
+        return tuple(step for step in self.steps if step.kind is StepKind.EVICT)
 
     @property
     def workload(self) -> JsonObject:
@@ -60,6 +61,23 @@ class Scene:
     @property
     def title(self) -> str:
         return self.order.target.title
+
+
+def resolved_steps(order: Order, view: WorkloadView) -> tuple[PlanStep, ...]:
+    """The plan with every eviction naming one live pod by UID: the pod that the order names, else the oldest.
+
+    What cannot be resolved stays open, and is refused as `pod_changed`.
+    """
+    pods = view.pods if isinstance(view.pods, list) else []
+    by_age = sorted(pods, key=lambda pod: (str(pod["metadata"].get("creationTimestamp") or ""), str(pod["metadata"].get("name"))))
+    uids = {str(pod["metadata"].get("name")): str(pod["metadata"].get("uid")) for pod in by_age}
+    steps: list[PlanStep] = []
+    for step in order.steps:
+        if step.kind is StepKind.EVICT:
+            name = step.pod or next(iter(uids), None)
+            step = step.model_copy(update={"pod": name, "pod_uid": step.pod_uid or uids.get(name or "")})
+        steps.append(step)
+    return tuple(steps)
 
 
 Reason = Callable[[Scene], Refused | None]
@@ -74,7 +92,7 @@ def reason(name: str) -> Callable[[Callable[[Scene], str | None]], Reason]:
             sentence = ask(scene)
             return None if sentence is None else Refused(reason=name, sentence=sentence)
 
-        asked.__doc__ = ask.__doc__
+        asked.__doc__, asked.__module__ = ask.__doc__, ask.__module__
         REASONS[name] = asked
         return asked
 

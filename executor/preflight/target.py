@@ -97,6 +97,6 @@ def pod_changed(scene: Scene) -> str | None:
         return None
     pods = {str(pod["metadata"].get("name")): str(pod["metadata"].get("uid")) for pod in known(scene.view.pods, "the pods")}
     for step in scene.evictions:
-        if pods.get(step.pod or "") != step.pod_uid:
-            return f"Pod {step.pod} is no longer the pod of {scene.title} that was named."
+        if step.pod is None or step.pod_uid is None or pods.get(step.pod) != step.pod_uid:
+            return f"Pod {step.pod or '(none)'} is not a live pod of {scene.title}, or no longer the one that was named."
     return None

@@ -11,12 +11,13 @@ from catalog.episodes import CloseReason, Phase
 from catalog.events import EventKind
 from incidents import metrics
 from incidents.episodes import close_episode
-from incidents.phases.telling import tell
+from incidents.phases.telling import say, tell
 from incidents.recording import append_event
-from incidents.tables import IncidentRow, ProposalRow
+from incidents.tables import IncidentRow, OrderRow, ProposalRow
 from incidents.transitions import Again, Move, stronger
 from ladder.policy import Policy
 
+LABEL_EVERY = 5
 _FRESH_START = frozenset({Again.AGE, Again.FAMILY, Again.NEW_START})
 
 
@@ -80,10 +81,21 @@ async def close(session: AsyncSession, policy: Policy, row: IncidentRow, now: da
     row.closed_at = now
     row.close_reason = row.strongest or CloseReason.UNKNOWN.value
     row.claimed_by = row.claimed_until = None
+    await _ask_for_a_label(session, policy, row, now)
     session.add(row)
     await session.flush()
     await close_episode(session, policy, row, now)
     metrics.INCIDENTS_CLOSED.labels(row.close_reason).inc()
+
+
+async def _ask_for_a_label(session: AsyncSession, policy: Policy, row: IncidentRow, now: datetime) -> None:
+    """One automatic action in five is asked about: what nobody looks at is never learnt from."""
+    order = await session.get(OrderRow, row.order_id) if row.order_id else None
+    if order is None or order.mode != "auto" or row.number % LABEL_EVERY:
+        return
+    payload = {"order_id": order.id, "why": f"one automatic action in {LABEL_EVERY} is asked about"}
+    append_event(session, row, EventKind.LABEL_REQUESTED, at=now, now=now, actor="bot", payload=payload)
+    await say(session, policy, row, "label_request", row.id, "Was the action right? Was the diagnosis right?", now)
 
 
 def _payload(row: IncidentRow, kind: EventKind, move: Move) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from catalog.targets import TargetFacts
 from incidents import metrics
 from incidents.phases.moving import enter
 from incidents.phases.situations import ladder_numbers
-from incidents.phases.telling import tell
+from incidents.phases.telling import say, tell
 from incidents.recording import append_event
 from incidents.tables import IncidentRow, ProposalRow
 from ladder.numbers import Numbers
@@ -107,6 +107,8 @@ async def remind(session: AsyncSession, policy: Policy, row: IncidentRow, now: d
     row.next_at = proposal.expires_at
     payload = {"proposal_id": proposal.id, "expires_at": proposal.expires_at.isoformat()}
     append_event(session, row, EventKind.REMINDED, at=now, now=now, actor="bot", payload=payload)
+    text = f"Still waiting for an answer; the proposal expires at {proposal.expires_at:%H:%M:%S} UTC."
+    await say(session, policy, row, "reminder", proposal.id, text, now)
     await tell(session, policy, row, now, urgent=True)
 
 

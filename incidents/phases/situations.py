@@ -103,7 +103,7 @@ async def alerts_of(session: AsyncSession, incident_id: str, *, limit: int = MAX
         Alert(
             fingerprint=row.fingerprint,
             status="firing" if row.status == "firing" else "resolved",
-            starts_at=row.starts_at,
+            starts_at=row.began_at,
             ends_at=row.resolved_at,
             labels=json.loads(row.labels),
             annotations=json.loads(row.annotations),

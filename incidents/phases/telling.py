@@ -55,6 +55,22 @@ async def mention_on_call(session: AsyncSession, policy: Policy, row: IncidentRo
         )
 
 
+async def say(session: AsyncSession, policy: Policy, row: IncidentRow, kind: str, key: str, text: str, now: datetime) -> None:
+    """Say something in the incident's thread, once per (kind, key), without mentioning anybody."""
+    for surface, channel in channels_of(policy, row).items():
+        await outbox.enqueue(
+            session,
+            key=f"{kind}:{key}:{surface}",
+            surface=surface,
+            channel=channel,
+            kind=kind,
+            now=now,
+            incident_id=row.id,
+            body={"text": text, "number": row.number},
+            priority=outbox.APPROVAL,
+        )
+
+
 async def page(session: AsyncSession, policy: Policy, row: IncidentRow, name: str, summary: str, now: datetime) -> None:
     """Page through the cluster's Alertmanager until somebody takes the incident or unblocks the target."""
     target = target_of(row)

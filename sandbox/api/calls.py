@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,8 @@ from sandbox.api.tables import partial_object, table
 from sandbox.registry import Served
 from sandbox.selecting import exact_name
 from sandbox.shelves import encode
-from sandbox.statuses import Json, NotAcceptable
-from sandbox.validating import options_problem
+from sandbox.statuses import Invalid, Json, NotAcceptable
+from sandbox.validating import Problems, option_refusal
 
 JSON_TYPE = "application/json"
 _AVAILABLE = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
@@ -40,12 +40,17 @@ class Answer:
         return cls(status, text.encode(), "text/plain; charset=utf-8")
 
 
+def _nothing() -> None:
+    """Nothing is held."""
+
+
 @dataclass(frozen=True)
 class Stream:
-    """A response whose body comes in pieces."""
+    """A response whose body comes in pieces. `release` gives back what it holds, also when nothing was ever read from it."""
 
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes, None]
     content_type: str = JSON_TYPE
+    release: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ class Call:
         if value is None:
             return False
         if value != "All":
-            self._refuse_option(lambda problems: problems.unsupported("dryRun", [value], '"All"'))
+            raise self._option_refusal(lambda problems: problems.unsupported("dryRun", [value], '"All"'))
         return True
 
     @property
@@ -165,14 +170,14 @@ class Call:
         """
         value = self.query.get("fieldValidation") or "Warn"
         if value not in ("Strict", "Warn", "Ignore"):
-            self._refuse_option(lambda problems: problems.unsupported("fieldValidation", value, '"Ignore", "Strict", "Warn"'))
+            raise self._option_refusal(
+                lambda problems: problems.unsupported("fieldValidation", value, '"Ignore", "Strict", "Warn"')
+            )
         return value
 
-    def _refuse_option(self, fill: Any) -> None:
+    def _option_refusal(self, fill: Callable[[Problems], None]) -> Invalid:
         options = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
-        error = options_problem(options.get(self.method, "ListOptions"), "", fill)
-        assert error is not None
-        raise error
+        return option_refusal(options.get(self.method, "ListOptions"), fill)
 
 
 @dataclass(frozen=True)
@@ -223,5 +228,6 @@ def _in_order(obj: Json) -> Json:
 
 
 def escaped(text: str) -> str:
-    """Text inside the quotes of a Warning header."""
+    """Text inside the quotes of a Warning header: control characters would end it."""
+    text = "".join(character if character.isprintable() else "?" for character in text)
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -8,7 +8,7 @@ from sandbox.decoding import DecodeError, parse_json
 from sandbox.hooks import Review
 from sandbox.selecting import field_selector, label_selector
 from sandbox.statuses import BadRequest, Json
-from sandbox.validating import options_problem
+from sandbox.validating import option_refusal
 
 
 def delete_options(call: Call) -> Json:
@@ -42,9 +42,7 @@ def dry(call: Call, options: Json) -> bool:
     """
     asked = options.get("dryRun") or []
     if any(value != "All" for value in asked):
-        error = options_problem("DeleteOptions", "", lambda problems: problems.unsupported("dryRun", asked, '"All"'))
-        assert error is not None
-        raise error
+        raise option_refusal("DeleteOptions", lambda problems: problems.unsupported("dryRun", asked, '"All"'))
     return call.dry_run or bool(asked)
 
 

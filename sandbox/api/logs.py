@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -169,7 +169,7 @@ def _written(line: LogLine, options: LogOptions) -> bytes:
 
 async def _follow(
     plane: ControlPlane, call: Call, container: str, options: LogOptions, lines: Sequence[LogLine]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     yield selected(lines, options, plane.store.clock.now())
     seen = max((line.at for line in lines if line.text.endswith(b"\n")), default=plane.store.clock.now())
     while not options.previous:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from sandbox.api.calls import Answer, Call, Stream, Wanted, negotiate, object_answer
 from sandbox.api.plane import ControlPlane
 from sandbox.api.tables import partial_object, table
 from sandbox.kinds import EVENTS
-from sandbox.selecting import field_selector, label_selector
+from sandbox.selecting import field_selector, label_selector, one_equality
 from sandbox.shelves import Entry, encode
-from sandbox.statuses import BadRequest, Expired, InternalError, Json, NotFound, StatusError, TooLargeVersion
-from sandbox.validating import options_problem
+from sandbox.statuses import BadRequest, Expired, InternalError, Invalid, Json, NotFound, StatusError, TooLargeVersion
+from sandbox.validating import option_refusal
 from sandbox.watching import Line, Scope, Watch
 
 FUTURE_WAIT_S = 3.0
@@ -71,7 +71,7 @@ def list_objects(plane: ControlPlane, call: Call) -> Answer:
     page = _page(plane, call)
     namespace = scope.namespace
     try:
-        entries = plane.store.entries(scope.kind, namespace, revision=page.revision)
+        entries = _candidates(plane, call, scope, page.revision)
     except Expired as error:
         raise _expired(call) from error
     if page.after:
@@ -86,6 +86,16 @@ def list_objects(plane: ControlPlane, call: Call) -> Answer:
         if not selects:
             metadata["remainingItemCount"] = rest
     return _list_answer(plane, call, wanted, metadata, found)
+
+
+def _candidates(plane: ControlPlane, call: Call, scope: Scope, revision: int | None) -> list[Entry]:
+    """Entries among which the selectors choose: by index where one equality narrows them, else all."""
+    labels, fields = call.query.get("labelSelector", ""), call.query.get("fieldSelector", "")
+    about = one_equality(fields)
+    mark = one_equality(labels) or (about if about is not None and about[0] == "involvedObject.uid" else None)
+    if revision is None and mark is not None:
+        return plane.store.marked(scope.kind, mark, scope.namespace)
+    return plane.store.entries(scope.kind, scope.namespace, revision=revision)
 
 
 def _list_answer(plane: ControlPlane, call: Call, wanted: Wanted, metadata: Json, found: list[Entry]) -> Answer:
@@ -143,10 +153,8 @@ def _page(plane: ControlPlane, call: Call) -> _Page:
     return _Page(None, "", limit)
 
 
-def _list_problem(why: str) -> StatusError:
-    error = options_problem("ListOptions", "", lambda problems: problems.forbidden("resourceVersionMatch", why))
-    assert error is not None
-    return error
+def _list_problem(why: str) -> Invalid:
+    return option_refusal("ListOptions", lambda problems: problems.forbidden("resourceVersionMatch", why))
 
 
 def _too_large(version: int, current: int) -> TooLargeVersion:
@@ -236,16 +244,22 @@ def watch(plane: ControlPlane, call: Call, running: set[Watch]) -> Stream:
         plane.store,
         scope,
         after=after,
-        timeout_s=float(query.get("timeoutSeconds") or DEFAULT_WATCH_S),
+        timeout_s=_number(query.get("timeoutSeconds", "0"), "timeoutSeconds") or DEFAULT_WATCH_S,
         bookmarks=query.get("allowWatchBookmarks") in ("1", "true"),
         initial_end=streaming,
     )
     try:
         running_watch.start()
     except Expired as expired:
-        running_watch.__exit__(None, None, None)
+        running_watch.release()
         return Stream(_one_error(expired))
-    return Stream(_lines(running_watch, _writer(call, wanted), running))
+    running.add(running_watch)
+
+    def release() -> None:
+        running.discard(running_watch)
+        running_watch.release()
+
+    return Stream(_lines(running_watch, _writer(call, wanted)), release=release)
 
 
 _NO_STREAMING_LIST = InternalError(
@@ -253,18 +267,13 @@ _NO_STREAMING_LIST = InternalError(
 )
 
 
-async def _one_error(error: StatusError) -> AsyncIterator[bytes]:
+async def _one_error(error: StatusError) -> AsyncGenerator[bytes, None]:
     yield encode({"type": "ERROR", "object": error.document}) + b"\n"
 
 
-async def _lines(running_watch: Watch, write: Callable[[Line], bytes], running: set[Watch]) -> AsyncIterator[bytes]:
-    running.add(running_watch)
-    try:
-        with running_watch:
-            async for batch in running_watch.lines():
-                yield b"".join(write(line) for line in batch)
-    finally:
-        running.discard(running_watch)
+async def _lines(running_watch: Watch, write: Callable[[Line], bytes]) -> AsyncGenerator[bytes, None]:
+    async for batch in running_watch.lines():
+        yield b"".join(write(line) for line in batch)
 
 
 def _writer(call: Call, wanted: Wanted) -> Callable[[Line], bytes]:

@@ -6,7 +6,6 @@ admission, storage. A dry run does all of it but the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from sandbox.patching import json_patch, merge_patch, strategic_merge
 from sandbox.schemas import FieldType, load
 from sandbox.shelves import copied, encode
 from sandbox.statuses import BadRequest, Conflict, Invalid, Json, NotFound, UnsupportedMediaType, details_of
-from sandbox.validating import Problems, check_create, check_update, options_problem
+from sandbox.validating import Problems, check_create, check_update, option_refusal
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -104,7 +103,7 @@ def patch(plane: ControlPlane, call: Call) -> Answer:
     of = load().of(kind.api_version, kind.kind)
     wanted = patched(call, stored, of)
     obj = checked_patch(call, wanted, of)
-    obj["metadata"].setdefault("name", call.path.name)
+    obj.setdefault("metadata", {}).setdefault("name", call.path.name)
     version = obj["metadata"].get("resourceVersion")
     if version and version != stored["metadata"]["resourceVersion"]:
         raise Conflict.stale(kind, call.path.name)
@@ -216,11 +215,7 @@ def _sorted(obj: Json) -> Json:
 def _apply(plane: ControlPlane, call: Call) -> Answer:
     kind = call.resource.kind
     if not call.query.get("fieldManager"):
-        error = options_problem(
-            "PatchOptions", "", lambda problems: problems.required("fieldManager", "is required for apply patch")
-        )
-        assert error is not None
-        raise error
+        raise option_refusal("PatchOptions", lambda problems: problems.required("fieldManager", "is required for apply patch"))
     config = _decoded(call, parse_body(call.body, "application/yaml"))
     metadata = config.setdefault("metadata", {})
     if metadata.get("managedFields"):
@@ -315,13 +310,12 @@ def _body(call: Call) -> Json:
     if call.content_type not in _BODY_TYPES:
         accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
         raise UnsupportedMediaType(f"the body of the request was in an unknown format - accepted media types include: {accepted}")
-    body = parse_body(call.body, call.content_type)
+    return _decoded(call, parse_body(call.body, call.content_type))
+
+
+def _decoded(call: Call, body: Any) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("couldn't get version/kind; json parse error: the body is not an object")
-    return _decoded(call, body)
-
-
-def _decoded(call: Call, body: Json, inward: Callable[[Json], Json] | None = None) -> Json:
     served = call.resource
     kind = served.kind
     _check_kind(call, body)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from sandbox.controllers.engine import Engine, Key
-from sandbox.controllers.facts import condition_of, controller_of, is_finished, is_ready, is_terminating, labels_of, stamp
+from sandbox.controllers.facts import (
+    condition_of,
+    controller_of,
+    instant,
+    is_finished,
+    is_ready,
+    is_terminating,
+    labels_of,
+    stamp,
+)
 from sandbox.controllers.rollouts import replicas_of, share_of
 from sandbox.kinds import BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
 from sandbox.selecting import object_selector
@@ -13,6 +22,8 @@ from sandbox.store import Store
 
 Json = dict[str, Any]
 
+DISRUPTED_S = 120.0
+"""Model seconds for which an evicted pod counts as gone though it is still there."""
 _OWNERS: dict[str, Kind] = {"ReplicaSet": REPLICA_SETS, "StatefulSet": STATEFUL_SETS}
 
 
@@ -42,9 +53,7 @@ class BudgetController:
         selects = object_selector(budget["spec"].get("selector"))
         pods = [pod for pod in self._store.list(PODS, key[0]) if selects(labels_of(pod)) and not is_finished(pod)]
         names = {pod["metadata"]["name"] for pod in pods if not is_terminating(pod)}
-        disrupted = {
-            name: since for name, since in ((budget.get("status") or {}).get("disruptedPods") or {}).items() if name in names
-        }
+        disrupted = self._disrupted(budget, names)
         healthy = sum(1 for pod in pods if is_ready(pod) and not is_terminating(pod) and pod["metadata"]["name"] not in disrupted)
         expected = self._expected(pods)
         wanted = _desired(budget["spec"], expected)
@@ -55,7 +64,17 @@ class BudgetController:
         status |= {"disruptionsAllowed": allowed, "currentHealthy": healthy, "desiredHealthy": wanted, "expectedPods": expected}
         status["conditions"] = [self._condition(budget, allowed)]
         self._store.patch_status(BUDGETS, *key, status)
-        return None
+        return DISRUPTED_S if disrupted else None
+
+    def _disrupted(self, budget: Json, names: set[str]) -> dict[str, str]:
+        """Evicted pods that are still there, for a while."""
+        now = self._engine.clock.now()
+        known = (budget.get("status") or {}).get("disruptedPods") or {}
+        return {
+            name: since
+            for name, since in known.items()
+            if name in names and self._engine.model((now - instant(since)).total_seconds()) < DISRUPTED_S
+        }
 
     def _expected(self, pods: list[Json]) -> int:
         """What the owners of the pods want in all; a pod without an owner counts for itself."""

@@ -58,12 +58,14 @@ class Installation:
         database: str | None = None,
         journal: str | None = None,
         ports: Ports | None = None,
+        notice: str = "",
     ) -> None:
         self.directory = directory
         self.ports = ports or Ports()
         self.database = database or f"sqlite:///{directory / 'bot.db'}"
         self.journal = journal or f"sqlite:///{directory / 'executor.db'}"
         self.tokens: dict[str, str] = {}
+        self._notice = notice
         self.uid = ""
         self._objects = list(objects) if objects is not None else world()
         self._policy = policy if policy is not None else (PUBLISHED / "autonomy.yaml").read_text()
@@ -133,11 +135,13 @@ class Installation:
         if not (self.directory / "executor.key").exists():
             await self.run("sre-executor", "keys", str(self.directory / "executor.key"), str(keys / "executors" / "executor.pub"))
         known = (await self.run("sre-bot", "person", "list")).split()
-        for person in PEOPLE:
-            command = "token" if person in known else "add"
-            self.tokens[person] = (await self.run("sre-bot", "person", command, person)).strip()
-        self.tokens["ingest"] = (await self.run("sre-bot", "token", "ingest", "alertmanager", "--cluster", CLUSTER)).strip()
-        self.tokens["executor"] = (await self.run("sre-bot", "token", "executor", "executor-1", "--cluster", CLUSTER)).strip()
+        wanted: dict[str, tuple[str, ...]] = {
+            person: ("person", "token" if person in known else "add", person) for person in PEOPLE
+        }
+        wanted["ingest"] = ("token", "ingest", "alertmanager", "--cluster", CLUSTER)
+        wanted["executor"] = ("token", "executor", "executor-1", "--cluster", CLUSTER)
+        made = await asyncio.gather(*(self.run("sre-bot", *command) for command in wanted.values()))
+        self.tokens = {name: token.strip() for name, token in zip(wanted, made, strict=True)}
         token_file = self.directory / "executor.token"
         token_file.touch(mode=0o600)
         token_file.write_text(self.tokens["executor"])
@@ -239,6 +243,7 @@ class Installation:
             "SRE_BOT_KEYS": str(self.directory / "keys"),
             "SRE_BOT_LISTEN": f"127.0.0.1:{self.ports.bot}",
             "SRE_BOT_PUBLIC_URL": self.bot_url,
+            "SRE_BOT_NOTICE": self._notice,
         }
 
     def _executor_environment(self) -> dict[str, str]:

@@ -38,7 +38,7 @@ def checks_for(target: Target) -> tuple[Check, ...]:
 
 def plan_of(action: Action, mode: str) -> tuple[PlanStep, ...]:
     opened = PlanStep(kind=StepKind.OPEN)
-    evict = PlanStep(kind=StepKind.EVICT, pod="web-1", pod_uid=POD_UID)
+    evict = PlanStep(kind=StepKind.EVICT)
     match action:
         case Scale():
             return (PlanStep(kind=StepKind.SCALE, from_replicas=action.from_replicas, to_replicas=action.to_replicas),)

@@ -283,9 +283,8 @@ class Setting:
         return Order.model_validate(fields | changes)
 
     def plan(self, action: Action, mode: str, name: str = "web") -> tuple[PlanStep, ...]:
-        first = self.live_pods(name)[0]["metadata"] if self.live_pods(name) else {"name": "none", "uid": "none"}
-        opened = PlanStep(kind=StepKind.OPEN)
-        evict = PlanStep(kind=StepKind.EVICT, pod=first["name"], pod_uid=first["uid"])
+        """The plan as the bot makes it: an automatic restart leaves the first pod to the executor."""
+        opened, evict = PlanStep(kind=StepKind.OPEN), PlanStep(kind=StepKind.EVICT)
         match action:
             case Scale():
                 return (PlanStep(kind=StepKind.SCALE, from_replicas=action.from_replicas, to_replicas=action.to_replicas),)
@@ -326,6 +325,10 @@ class Setting:
             return write in self.writes()
 
         await until(found, within_s, write)
+
+    async def written_after(self, order: Order, earlier: Outcome) -> None:
+        """Wait until an order that was answered before has written something or got another answer."""
+        await until(lambda: bool(self.writes()) or self.bot.outcomes[order.id].id != earlier.id, 20.0, "another answer")
 
     def writes(self) -> list[str]:
         """What the executor's account asked that changes something, dry runs and the Lease left out, with the answers."""

@@ -19,6 +19,8 @@ CLUSTER = a_target().cluster_uid
 OPEN, STAMP = PlanStep(kind=StepKind.OPEN), PlanStep(kind=StepKind.STAMP)
 EVICT = PlanStep(kind=StepKind.EVICT, pod="web-1", pod_uid=POD_UID)
 
+CHOOSE = PlanStep(kind=StepKind.EVICT)
+
 
 def scales(before: int, after: int) -> PlanStep:
     return PlanStep(kind=StepKind.SCALE, from_replicas=before, to_replicas=after)
@@ -35,7 +37,8 @@ UP = Scale(from_replicas=3, to_replicas=4)
         an_order(UP),
         an_order(UP, mode="auto"),
         an_order(RestartPod(pod="web-1", pod_uid=POD_UID)),
-        an_order(steps=(OPEN, EVICT, STAMP)),
+        an_order(RestartWorkload(first_pod="web-1"), mode="auto", steps=(OPEN, EVICT, STAMP)),
+        an_order(steps=(OPEN, CHOOSE, STAMP)),
         an_order(UP, steps=(OPEN, scales(3, 4))),
     ],
 )
@@ -78,7 +81,8 @@ def test_both_clocks_may_differ_by_the_skew() -> None:
         (RestartWorkload(), "approved", (STAMP, STAMP)),
         (RestartWorkload(), "approved", (scales(3, 4),)),
         (RestartWorkload(first_pod="web-2"), "auto", (OPEN, EVICT, STAMP)),
-        (RestartWorkload(), "auto", (OPEN, PlanStep(kind=StepKind.EVICT, pod="web-1"), STAMP)),
+        (RestartWorkload(), "auto", (OPEN, EVICT, EVICT, STAMP)),
+        (RestartWorkload(), "auto", (OPEN, EVICT, STAMP)),
         (RestartPod(pod="web-1", pod_uid=POD_UID), "approved", (OPEN, EVICT, STAMP)),
         (RestartPod(pod="web-2", pod_uid=POD_UID), "approved", (OPEN, EVICT)),
         (RestartPod(pod="web-1", pod_uid="another"), "approved", (OPEN, EVICT)),

@@ -44,6 +44,10 @@ OPEN, EVICT, STAMP = (
 SCALE_UP = PlanStep(kind=StepKind.SCALE, from_replicas=2, to_replicas=4)
 SCALE_DOWN = PlanStep(kind=StepKind.SCALE, from_replicas=4, to_replicas=2)
 
+CHECKPOINTED = Checkpointed(
+    before=Before(uid="U", replicas=3, severity=1), timing=Timing(), mark=None, steps=(PlanStep(kind=StepKind.STAMP),)
+)
+
 
 def reading(before: CheckState = PASSING, after: CheckState | None = None, unstable: bool = False) -> CheckReading:
     return CheckReading(name="errors", oracle=Oracle.SERVICE_LEVEL, before=before, after=after, unstable=unstable)
@@ -74,7 +78,7 @@ class Drive:
 
     def begin(self) -> Drive:
         before = Before(uid="U", replicas=self.replicas, available=self.replicas, severity=self.severity, readings=(reading(),))
-        return self.feed(Passed(), Passed(), Checkpointed(before=before, timing=Timing(), mark=None))
+        return self.feed(Passed(), Passed(), Checkpointed(before=before, timing=Timing(), mark=None, steps=self.txn.steps))
 
     def write(self, answer: Observation | None = None) -> Drive:
         return self.feed(Brake(), answer or Answered(done=True))
@@ -118,7 +122,9 @@ def test_each_phase_asks_for_its_effect() -> None:
     for action in (
         lambda: drive.feed(Passed()),
         lambda: drive.feed(Passed()),
-        lambda: drive.feed(Checkpointed(before=Before(uid="U", replicas=3, severity=1), timing=Timing(), mark=None)),
+        lambda: drive.feed(
+            Checkpointed(before=Before(uid="U", replicas=3, severity=1), timing=Timing(), mark=None, steps=(STAMP,))
+        ),
         lambda: drive.feed(Brake()),
         lambda: drive.feed(Answered(done=True)),
         drive.complete,
@@ -149,9 +155,7 @@ def test_automatic_restart_holds_the_settle_window_on_the_replacement_before_it_
 
 
 def test_missing_annotations_map_is_created_first() -> None:
-    drive = Drive(STAMP)
-    before = Before(uid="U", replicas=3, severity=1)
-    drive.feed(Passed(), Passed(), Checkpointed(before=before, timing=Timing(), mark=None, needs_open=True)).write().write()
+    drive = Drive(STAMP).feed(Passed(), Passed(), CHECKPOINTED.model_copy(update={"needs_open": True})).write().write()
     assert drive.kinds == ["open", "stamp"]
 
 

@@ -25,6 +25,7 @@ class ChatServer:
         self.messages: dict[str, dict[str, Any]] = {}
         self.calls: Counter[str] = Counter()
         self.hanging = asyncio.Event()
+        self.released = asyncio.Event()
         self.url = ""
 
     @web.middleware
@@ -45,7 +46,7 @@ class ChatServer:
         self.messages[reference] = body
         if self.hang_after_posting:
             self.hanging.set()
-            await asyncio.sleep(3600)
+            await self.released.wait()
         return web.json_response({"reference": reference})
 
     async def put(self, request: web.Request) -> web.Response:
@@ -75,6 +76,7 @@ async def chatting() -> AsyncIterator[ChatServer]:
     try:
         yield server
     finally:
+        server.released.set()
         await runner.cleanup()
 
 

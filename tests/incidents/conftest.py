@@ -51,9 +51,7 @@ async def story_of_two_processes(
     await worker.close()
 
 
-def _story(
-    database: Database, clock: MovableClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assessor: Assessor
-) -> Story:
+def _story(database: Database, clock: MovableClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assessor: Assessor) -> Story:
     script = tmp_path / "script.json"
     monkeypatch.setenv("SCRIPT", str(script))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))

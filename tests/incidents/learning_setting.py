@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from incidents.database import Database
 from incidents.episodes import close_episode
 from incidents.labels import LabelRecorded, LabelRequest, record_label
 from incidents.recording import append_event
-from incidents.tables import ApprovalRow, EpisodeRow, IncidentRow, LookRow, OrderRow, OutcomeRow, ProposalRow
+from incidents.tables import ApprovalRow, CellRow, EpisodeRow, IncidentRow, LookRow, OrderRow, OutcomeRow, ProposalRow
 from ladder.policy import Policy, parse_policy
 from ladder.roles import Identity
 
@@ -53,7 +53,7 @@ class Setting:
     database: Database
     policy: Policy = field(default_factory=lambda: parse_policy(POLICY))
     now: datetime = START
-    _numbers: Any = field(default_factory=lambda: count(1))
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def tick(self, seconds: float = 1.0) -> datetime:
         self.now += timedelta(seconds=seconds)
@@ -177,6 +177,24 @@ class Setting:
                 ids.append(await self.incident(session, **changes))
                 await self.label(ids[-1], n >= wrong, persons[n % len(persons)], session)
         return ids
+
+    async def open_gate(self, labelled: int = 5) -> None:
+        """The cell as a passed look at 50 leaves it, and some labelled episodes of the scope on top."""
+        async with self.database.transaction() as session:
+            session.add(
+                CellRow(
+                    family=WEDGED.value,
+                    action=RESTART.value,
+                    settled=50,
+                    right=50,
+                    proposals=50,
+                    proposals_settled=50,
+                    open=True,
+                    open_n=50,
+                    last_look=50,
+                )
+            )
+        await self.live(labelled)
 
     async def cell(self, family: Family = WEDGED, action: RemediationAction = RESTART) -> Calibration:
         async with self.database.reading() as session:

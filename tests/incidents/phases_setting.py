@@ -20,8 +20,8 @@ from catalog.alerts import AlertSeverity
 from catalog.cases import Rung
 from catalog.diagnoses import Diagnosis, Family, Hypothesis
 from catalog.documents import Document, canonical
-from catalog.evidence import Evidence, Oracle
 from catalog.events import Event
+from catalog.evidence import Evidence, Oracle
 from catalog.ids import new_id
 from catalog.orders import ClaimAnswer, ClaimRequest, Order, Signed
 from catalog.outcomes import End, Outcome
@@ -90,6 +90,7 @@ class Outside:
     firing: bool | None = True
     silenced: bool | None = False
     facts: TargetFacts | None = None
+    target: Target = WEB
     still_firing: bool | None = False
     changes: dict[str, Any] = field(default_factory=dict)
 
@@ -118,9 +119,14 @@ class Outside:
             name="PodWedged", fingerprint="f1", status="firing", severity=AlertSeverity.WARNING, starts_at=self.now, labels={}
         )
         symptoms = Symptoms(incident_id="INCIDENT", at=self.now, target=WEB, alerts=(alert,), facts=self.facts)
-        best = Hypothesis(family=self.family, statement="A worker thread hangs.", confidence=0.8, action=self.action, target=WEB)
+        best = Hypothesis(
+            family=self.family, statement="A worker thread hangs.", confidence=0.8, action=self.action, target=self.target
+        )
         diagnosis = Diagnosis(incident_id="INCIDENT", at=self.now, severity=AlertSeverity.WARNING, hypotheses=(best,))
-        return {"symptoms": symptoms.model_dump(mode="json", by_alias=True), "diagnosis": diagnosis.model_dump(mode="json", by_alias=True)}
+        return {
+            "symptoms": symptoms.model_dump(mode="json", by_alias=True),
+            "diagnosis": diagnosis.model_dump(mode="json", by_alias=True),
+        }
 
     def _verify(self) -> dict[str, Any]:
         evidence = Evidence(
@@ -247,7 +253,9 @@ class Story:
             while await self.reconciler.settle(self.term):
                 pass
 
-    async def fires(self, name: str = "PodWedged", fingerprint: str = "f1", severity: str = "warning", target: Target = WEB) -> None:
+    async def fires(
+        self, name: str = "PodWedged", fingerprint: str = "f1", severity: str = "warning", target: Target = WEB
+    ) -> None:
         """An alert arrives and is attached to its target's incident."""
         row = AlertRow(
             cluster_uid=UID,
@@ -277,7 +285,9 @@ class Story:
                 row.next_at = self.now
                 session.add(row)
 
-    async def earned(self, rung: Rung = Rung.R5, *, calibrated: bool = True, actions: Sequence[str] = ("restart_workload", "scale")) -> None:
+    async def earned(
+        self, rung: Rung = Rung.R5, *, calibrated: bool = True, actions: Sequence[str] = ("restart_workload", "scale")
+    ) -> None:
         """The scope has earned a rung for its actions, and their calibration gates are open."""
         scope = self.policy.merged_as("shop")
         assert scope is not None
@@ -348,9 +358,9 @@ class Story:
 
     async def claim(self, *, executor_id: str = "exec-1", journal: str = "journal-1", room: int = 4, **changes: Any) -> ClaimAnswer:
         """The executor pulls."""
-        request = ClaimRequest(
-            executor_id=executor_id, cluster_uid=UID, journal_id=journal, active=True, room=room
-        ).model_copy(update=changes)
+        request = ClaimRequest(executor_id=executor_id, cluster_uid=UID, journal_id=journal, active=True, room=room).model_copy(
+            update=changes
+        )
         return await claim_orders(self.ctx, request, self.credential)
 
     def outcome(self, order: Order, end: End, **changes: Any) -> Outcome:

@@ -34,10 +34,7 @@ def open_bench(_key: bytes) -> Bench:
 
 def _task(name: str) -> Any:
     async def answer(_bench: Bench, body: Mapping[str, Any]) -> Scripted:
-        script = Path(os.environ["SCRIPT"])
-        with Path(f"{script}.asked").open("a") as asked:
-            asked.write(json.dumps({"task": name, "body": body}) + "\n")
-        written = json.loads(script.read_text()).get(name, {})
+        script, written = _read(name, body)
         if isinstance(written, list):
             written = written[min(_asked[f"{script}:{name}"], len(written) - 1)]
         _asked[f"{script}:{name}"] += 1
@@ -52,6 +49,13 @@ def _task(name: str) -> Any:
         return Scripted(written)
 
     return answer
+
+
+def _read(name: str, body: Mapping[str, Any]) -> tuple[str, Any]:
+    script = Path(os.environ["SCRIPT"])
+    with Path(f"{script}.asked").open("a") as asked:
+        asked.write(json.dumps({"task": name, "body": body}) + "\n")
+    return str(script), json.loads(script.read_text()).get(name, {})
 
 
 def _incident(body: Mapping[str, Any]) -> str:

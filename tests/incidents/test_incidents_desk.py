@@ -6,16 +6,17 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from phases_setting import ANA, BO, CY, POLICY, Story, scale_up
 from incidents_setting import context_on
+from phases_setting import ANA, BO, CY, POLICY, WEB, Story, rows, scale_up, web_facts
 
 from catalog.actions import RestartWorkload, Scale
 from catalog.diagnoses import Family
 from catalog.ids import new_id
 from catalog.orders import Order
-from incidents.desk import Desk, is_smaller, open_proposal
+from incidents.clicks import is_smaller
+from incidents.desk import Desk, open_proposal
 from incidents.switches import halt
-from incidents.tables import ApprovalRow, ProposalRow
+from incidents.tables import ApprovalRow, OutboxRow, ProposalRow
 from ladder.policy import parse_policy
 from ladder.roles import Identity
 
@@ -42,9 +43,7 @@ async def test_an_approval_orders_exactly_what_was_on_the_card(story: Story) -> 
 async def test_G14_F01_two_clicks_in_the_same_moment_on_two_replicas_make_one_order(story: Story) -> None:
     proposal = await story.proposed()
     other = Desk(context_on(story.ctx.database, story.ctx.clock, POLICY, "replica-2"), story.live)
-    first, second = await asyncio.gather(
-        story.desk.approve(proposal.id, ANA, "slack"), other.approve(proposal.id, BO, "discord")
-    )
+    first, second = await asyncio.gather(story.desk.approve(proposal.id, ANA, "slack"), other.approve(proposal.id, BO, "discord"))
     winner, loser = (first, second) if first.ok else (second, first)
     assert winner.ok
     assert (loser.ok, loser.rule) == (False, "already_approved")
@@ -141,7 +140,9 @@ async def test_F02_a_workload_that_people_changed_is_closed_as_theirs(story: Sto
         ({"exists": False}, "is gone"),
     ],
 )
-async def test_a_click_on_a_changed_target_is_stale_and_is_proposed_anew(story: Story, changes: dict[str, object], told: str) -> None:
+async def test_a_click_on_a_changed_target_is_stale_and_is_proposed_anew(
+    story: Story, changes: dict[str, object], told: str
+) -> None:
     proposal = await story.proposed()
     story.live.now = story.live.now.model_copy(update=changes)
     answer = await story.desk.approve(proposal.id, ANA, "web")
@@ -208,10 +209,10 @@ async def test_F07_an_unknown_proposal_is_answered(story: Story, unknown: str) -
 
 
 async def test_F05_a_click_decides_the_proposal_it_carries_and_no_other(story: Story) -> None:
-    from phases_setting import WEB
-
     first = await story.proposed()
     other = WEB.model_copy(update={"name": "api", "uid": "uid-api"})
+    story.outside.target, story.outside.facts = other, web_facts(story.now, target=other)
+    story.outside.write()
     await story.fires("PodWedged", "f2", target=other)
     await story.settle()
     second = await story.proposal(2)
@@ -297,6 +298,8 @@ async def test_a_reminder_comes_once_at_half_time_and_expiry_renews_at_most_twic
     story.pass_time(minutes=1)
     await story.settle()
     assert (await story.kinds()).count("reminded") == 1
+    async with story.ctx.database.reading() as session:
+        assert [one.kind for one in await rows(session, OutboxRow)].count("reminder") == 1
     for _ in range(3):
         story.pass_time(minutes=16)
         await story.settle()

@@ -7,12 +7,13 @@ from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from phases_setting import ANA, BO, CY, UID, Story
+from phases_setting import ANA, BO, CY, UID, WEB, Story, rows
 
+from catalog.actions import RemediationAction
 from catalog.cases import Rung
 from catalog.documents import canonical
 from catalog.ids import new_id
-from catalog.orders import Order, OpenTransaction
+from catalog.orders import OpenTransaction, Order
 from catalog.outcomes import End
 from catalog.signatures import sign
 from incidents.blocks import unblock
@@ -22,8 +23,6 @@ from incidents.standings import standing_record
 from incidents.switches import halt, halt_state, resume
 from incidents.tables import BlockRow, ExecutorRow, OutboxRow, OutcomeRow, PageRow
 from ladder.standing import rung_in_force
-from phases_setting import WEB, rows
-from catalog.actions import RemediationAction
 
 
 async def minted(story: Story) -> None:
@@ -45,9 +44,7 @@ async def test_executing_is_committed_before_the_answer_that_delivers(story: Sto
 
 async def test_two_claims_at_once_deliver_once(story: Story) -> None:
     await minted(story)
-    answers = await asyncio.gather(
-        *(story.claim(executor_id=f"exec-{n}", journal=f"journal-{n}") for n in range(4))
-    )
+    answers = await asyncio.gather(*(story.claim(executor_id=f"exec-{n}", journal=f"journal-{n}") for n in range(4)))
     assert sum(len(answer.orders) for answer in answers) == 1
 
 
@@ -154,9 +151,7 @@ async def test_an_outcome_is_accepted_once_and_again_the_same(story: Story) -> N
 async def test_two_deliveries_of_one_outcome_at_once_are_one(story: Story) -> None:
     order = await story.executing()
     signed = story.signed(story.outcome(order, End.REGRESSED))
-    answers = await asyncio.gather(
-        *(accept_outcome(story.ctx, signed, story.credential, story.keys) for _ in range(4))
-    )
+    answers = await asyncio.gather(*(accept_outcome(story.ctx, signed, story.credential, story.keys) for _ in range(4)))
     assert sorted(answer.duplicate for answer in answers) == [False, True, True, True]
     async with story.ctx.database.reading() as session:
         assert len(await rows(session, BlockRow)) == 1

@@ -49,13 +49,23 @@ async def test_entries_of_the_last_day_in_this_cluster_oldest_first(story: Story
     await kept(
         story,
         an_order(now - timedelta(hours=25)),
-        an_order(now - timedelta(hours=2), "api"),
-        an_order(now - timedelta(hours=1), end="rolled_back"),
+        an_order(now - timedelta(minutes=59), "api"),
+        an_order(now - timedelta(minutes=61), "cart"),
+        an_order(now - timedelta(minutes=59), "web", namespace="elsewhere"),
+        an_order(now - timedelta(minutes=61), "web", namespace="elsewhere"),
+        an_order(now - timedelta(hours=23), end="rolled_back"),
         an_order(now - timedelta(hours=1), cluster_uid="uid-us"),
     )
     async with story.ctx.database.reading() as session:
-        ledger = await ledger_of(session, WEB, now)
-    assert [(entry.target.name, entry.end) for entry in ledger.entries] == [("api", End.COMMITTED), ("web", End.ROLLED_BACK)]
+        ledger = await ledger_of(session, WEB, story.policy.scope_for(WEB), now)
+    found = sorted((entry.target.namespace, entry.target.name, entry.at) for entry in ledger.entries)
+    assert found == [
+        ("elsewhere", "web", now - timedelta(minutes=59)),
+        ("shop", "api", now - timedelta(minutes=59)),
+        ("shop", "web", now - timedelta(hours=23)),
+    ]
+    assert [entry.at for entry in ledger.entries] == sorted(entry.at for entry in ledger.entries)
+    assert ledger.entries[0].end is End.ROLLED_BACK
     assert (ledger.complete, ledger.contested, ledger.block) == (True, None, None)
 
 
@@ -64,12 +74,12 @@ async def test_refused_and_undelivered_orders_spent_nothing_and_open_ones_did(st
     await kept(
         story,
         an_order(now - timedelta(hours=1), end="refused"),
-        an_order(now - timedelta(hours=1), "api", state="expired", end=None),
-        an_order(now - timedelta(hours=1), "cart", state="minted", end=None, ended_at=None),
+        an_order(now - timedelta(minutes=50), "api", state="expired", end=None),
+        an_order(now - timedelta(minutes=50), "cart", state="minted", end=None, ended_at=None),
         an_order(now - timedelta(days=3), "old", state="delivered", end=None, ended_at=None),
     )
     async with story.ctx.database.reading() as session:
-        ledger = await ledger_of(session, WEB, now)
+        ledger = await ledger_of(session, WEB, story.policy.scope_for(WEB), now)
     assert [(entry.target.name, entry.end) for entry in ledger.entries] == [("old", None), ("cart", None)]
 
 
@@ -77,16 +87,25 @@ async def test_more_than_can_be_read_is_incomplete_which_no_gate_passes(story: S
     now = story.now
     await kept(story, *(an_order(now - timedelta(seconds=n), f"w{n}") for n in range(MAX_ENTRIES + 1)))
     async with story.ctx.database.reading() as session:
-        ledger = await ledger_of(session, WEB, now)
+        ledger = await ledger_of(session, WEB, story.policy.scope_for(WEB), now)
     assert (ledger.complete, len(ledger.entries)) == (False, MAX_ENTRIES)
+
+
+async def test_what_people_approved_elsewhere_spends_no_budget_and_never_makes_the_ledger_incomplete(story: Story) -> None:
+    now = story.now
+    approved = (an_order(now - timedelta(seconds=n), f"w{n}", mode="approved") for n in range(2 * MAX_ENTRIES))
+    await kept(story, an_order(now - timedelta(minutes=5), "api"), *approved)
+    async with story.ctx.database.reading() as session:
+        ledger = await ledger_of(session, WEB, story.policy.scope_for(WEB), now)
+    assert (ledger.complete, [entry.target.name for entry in ledger.entries]) == (True, ["api"])
 
 
 async def test_a_conflict_on_the_target_is_a_contested_field_for_six_hours(story: Story) -> None:
     now = story.now
     await kept(story, an_order(now - timedelta(hours=5), end="conflict"), an_order(now - timedelta(hours=1), "api", end="conflict"))
     async with story.ctx.database.reading() as session:
-        assert (await ledger_of(session, WEB, now)).contested is not None
-        assert (await ledger_of(session, WEB, now + timedelta(hours=2))).contested is None
+        assert (await ledger_of(session, WEB, story.policy.scope_for(WEB), now)).contested is not None
+        assert (await ledger_of(session, WEB, story.policy.scope_for(WEB), now + timedelta(hours=2))).contested is None
 
 
 async def test_automatic_orders_are_counted_by_domain(story: Story) -> None:

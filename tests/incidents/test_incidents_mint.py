@@ -18,13 +18,14 @@ from catalog.diagnoses import Family
 from catalog.documents import canonical, digest
 from catalog.ids import new_id
 from catalog.orders import Order, Signed
+from catalog.outcomes import End
 from catalog.signatures import key_id, verified_body
 from incidents.blocks import block_after
+from incidents.leading import Candidate, Term
 from incidents.mint import Mint, Withheld
 from incidents.phases.situations import locked_incident
 from incidents.switches import STORM, freeze, halt
 from incidents.tables import ApprovalRow, DocumentRow, IncidentRow, OrderRow, SwitchRow
-from catalog.outcomes import End
 from ladder.policy import parse_policy
 
 ROOT = Path(__file__).parents[2]
@@ -47,10 +48,9 @@ async def decided(story: Story) -> None:
     raise AssertionError("was never decided")
 
 
-async def _term(story: Story):  # type: ignore[no-untyped-def]
-    from incidents.leading import Candidate
-
+async def _term(story: Story) -> Term:
     story.term = await Candidate(story.ctx.database, story.ctx.clock, story.ctx.replica).acquire()
+    assert story.term is not None
     return story.term
 
 
@@ -202,10 +202,13 @@ async def test_one_open_order_per_target_whoever_made_it(story: Story) -> None:
 
 
 async def test_the_database_itself_refuses_a_second_open_order_of_one_target(story: Story) -> None:
-    with pytest.raises(IntegrityError):
+    async def both() -> None:
         async with story.ctx.database.transaction() as session:
             session.add(spent(story, "web", state="minted"))
             session.add(spent(story, "web", state="delivered"))
+
+    with pytest.raises(IntegrityError):
+        await both()
 
 
 async def test_a_bounded_number_of_orders_is_open_in_a_cluster(story: Story) -> None:
@@ -341,7 +344,9 @@ async def test_a_delivered_order_uses_its_approval_up(story: Story) -> None:
     assert (fresh.id != proposal.id, fresh.state) == (True, "pending")
 
 
-async def test_an_irreversible_action_needs_two_people_whatever_the_scope_says(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_irreversible_action_needs_two_people_whatever_the_scope_says(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from types import MappingProxyType
 
     from catalog.registry import CATALOGUE

@@ -124,7 +124,7 @@ async def test_G20_an_outage_delays_words_and_on_recovery_each_card_is_sent_once
         await room.send()
         clock.advance(60)
     assert room.slack.messages == {}
-    assert room.slack.calls["POST"] <= 12, "it rests between its tries instead of trying every row"
+    assert sum(room.slack.calls.values()) <= 10, "it rests between its tries instead of trying every row"
     assert counted("sre_ladder_surface_down", surface="slack") == 1
     assert any("answered 500" in row.trouble for row in await room.rows())
     await room.card("i1", "here", surface="discord")
@@ -212,10 +212,11 @@ async def test_what_changes_while_it_is_being_sent_is_sent_too(room: Room) -> No
     sending = asyncio.create_task(room.outbox.send_due(room.term, "slack"))
     await room.slack.hanging.wait()
     await room.card("i1", "resolved")
-    sending.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await sending
-    room.slack.hang_after_posting = False
+    room.slack.released.set()
+    await sending
+    assert room.texts(room.slack) == ["firing"]
+    (row,) = await room.rows()
+    assert row.state == "due"
     await room.send()
     assert room.texts(room.slack) == ["resolved"]
     assert room.slack.calls["POST"] == 1

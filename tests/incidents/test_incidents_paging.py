@@ -192,7 +192,7 @@ def an_order(clock: MovableClock, state: str = "delivered") -> OrderRow:
         signature="s",
         minted_at=now,
         expires_at=now + timedelta(seconds=60),
-        delivered_at=now if state == "delivered" else None,
+        delivered_at=None if state == "minted" else now,
     )
 
 

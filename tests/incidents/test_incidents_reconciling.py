@@ -121,12 +121,23 @@ async def test_G26_a_decision_falls_with_what_its_sources_cannot_say(story: Stor
 
 
 async def test_G38_a_namespace_without_a_scope_is_told_to_people_with_the_hint(story: Story) -> None:
-    await story.fires(target=WEB.model_copy(update={"namespace": "other"}))
+    story.outside.target = WEB.model_copy(update={"namespace": "other"})
+    await story.fires(target=story.outside.target)
     story.outside.facts = None
     story.outside.write()
     await story.settle()
     row = await story.incident()
     assert (row.phase, row.route, row.scope) == ("notified", "notify", None)
+
+
+async def test_G43_F64_a_target_that_triage_invented_is_never_acted_on(story: Story) -> None:
+    await story.earned()
+    await story.fires(target=WEB.model_copy(update={"name": "api"}))
+    await story.settle()
+    assert (await story.incident()).route == "notify"
+    case = (await story.documents("case"))[0]
+    assert case.body is not None
+    assert "was named as the alert's own target" in case.body
 
 
 async def test_a_cluster_that_left_the_policy_is_said_and_nothing_is_stuck(story: Story) -> None:
@@ -148,7 +159,7 @@ async def test_a_defect_in_one_incident_waits_ever_longer_and_stops_no_other(sto
         session.add(row)
     await story.settle()
     first, second = await story.incidents()
-    assert (first.phase, second.phase) == ("open", "proposed")
+    assert (first.phase, second.phase) == ("open", "notified")
     assert "nonsense" in first.trouble
     pauses = []
     for _ in range(10):
@@ -176,8 +187,24 @@ async def test_a_look_that_finds_the_incident_elsewhere_is_thrown_away(story: St
     await story.reconciler._look(term, step.look)
     row = await story.incident()
     assert (row.phase, len(await story.documents("diagnosis"))) == ("open", 1)
+    story.pass_time(seconds=31)
     await story.settle()
     assert (await story.incident()).close_reason == "taken_over"
+
+
+async def test_a_look_of_an_earlier_version_of_the_row_is_thrown_away(story: Story) -> None:
+    await story.fires()
+    term = await _term(story)
+    (incident_id,) = await story.reconciler._claim(term, limit=1)
+    step = await story.reconciler._step(term, incident_id)
+    assert step.look is not None
+    async with story.ctx.database.transaction() as session:
+        row = await session.get(IncidentRow, incident_id)
+        assert row is not None
+        row.version += 1
+        session.add(row)
+    await story.reconciler._look(term, step.look)
+    assert (await story.incident()).phase == "open"
 
 
 async def test_a_family_that_comes_during_triage_is_new_and_triaged_again(story: Story) -> None:
@@ -205,7 +232,7 @@ async def test_more_alerts_than_triage_is_shown_do_not_make_it_look_for_ever(sto
     assert story.outside.asked().count("triage") == 1
 
 
-# alerts come and go ----------------------------------------------------------------------------------------------------------------
+# alerts come and go
 
 
 async def test_a_new_family_supersedes_the_proposal_and_asks_anew(story: Story) -> None:
@@ -293,7 +320,7 @@ async def test_an_episode_is_made_when_an_incident_closes(story: Story) -> None:
     assert (episode.close_reason, episode.proposed, episode.executed) == ("self_resolved", True, False)
 
 
-# leadership, crashes, the loop -------------------------------------------------------------------------------------------------------
+# leadership, crashes, the loop
 
 
 async def test_a_new_leader_takes_over_what_the_old_one_had_claimed_at_once(story: Story) -> None:
@@ -338,7 +365,7 @@ async def test_the_loop_looks_at_once_when_woken_and_works_side_by_side(story_of
             await story.fires(fingerprint=f"f{n}", target=WEB.model_copy(update={"name": f"w{n}", "uid": f"uid-{n}"}))
         story.reconciler.wake()
         async with asyncio.timeout(40):
-            while {row.phase for row in await story.incidents()} != {"notified"}:
+            while {row.phase for row in await story.incidents()} != {"notified"}:  # noqa: ASYNC110 - rows, not an event
                 await asyncio.sleep(0.02)
     finally:
         leading.cancel()

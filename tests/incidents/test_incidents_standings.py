@@ -11,7 +11,7 @@ from catalog.actions import RemediationAction
 from catalog.cases import Rung, StandingRecord
 from catalog.targets import Target, TargetKind
 from incidents.database import Database
-from incidents.standings import StandingChanged, StandingRefused, StandingRequest, demote, promote, standing_record
+from incidents.standings import KEPT, StandingChanged, StandingRefused, StandingRequest, demote, promote, standing_record
 from ladder.policy import parse_policy
 from ladder.roles import Identity
 from ladder.standing import rung_in_force
@@ -59,7 +59,7 @@ async def test_a_fresh_scope_is_r3_and_stays_there_without_evidence(setting: Set
 
 
 async def test_r4_takes_one_owner_and_r5_two_different_ones(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     assert (await say(setting, "ana", Rung.R4)).state == "in_force"
     assert await rung(setting) is Rung.R4
     first = await say(setting, "ana", Rung.R5)
@@ -72,7 +72,7 @@ async def test_r4_takes_one_owner_and_r5_two_different_ones(setting: Setting) ->
 
 
 async def test_two_words_a_day_apart_are_not_two_owners(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     await say(setting, "ana", Rung.R5)
     setting.tick(25 * 3600)
     assert (await say(setting, "bo", Rung.R5)).state == "pending"
@@ -99,7 +99,7 @@ async def test_refusals_say_which_rule(setting: Setting, person: str, changes: d
 
 
 async def test_g35_one_regression_demotes_before_the_next_decision(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     await say(setting, "ana", Rung.R5)
     await say(setting, "bo", Rung.R5)
     assert await rung(setting) is Rung.R5
@@ -110,7 +110,7 @@ async def test_g35_one_regression_demotes_before_the_next_decision(setting: Sett
 
 
 async def test_what_came_back_counts_before_anybody_labels_it(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     await say(setting, "ana", Rung.R4)
     await setting.incident(closed=False, strongest="came_back")
     assert await rung(setting) is Rung.R4
@@ -119,7 +119,7 @@ async def test_what_came_back_counts_before_anybody_labels_it(setting: Setting) 
 
 
 async def test_refused_orders_leave_the_standing_alone(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     await say(setting, "ana", Rung.R4)
     for _ in range(5):
         await setting.incident(end="refused")
@@ -128,7 +128,7 @@ async def test_refused_orders_leave_the_standing_alone(setting: Setting) -> None
 
 
 async def test_a_changed_match_starts_again(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     await say(setting, "ana", Rung.R4)
     assert await rung(setting) is Rung.R4
     text = (await _text()).replace("match: {cluster: eu-1, namespace: shop}", "match: {namespace: shop}")
@@ -143,7 +143,7 @@ async def _text() -> str:
 
 
 async def test_demotion_takes_one_owner_and_one_rung_or_the_one_named(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     await say(setting, "ana", Rung.R5)
     await say(setting, "bo", Rung.R5)
     changed = await say(setting, "ana", None, raising=False)
@@ -158,7 +158,7 @@ async def test_demotion_takes_one_owner_and_one_rung_or_the_one_named(setting: S
 
 
 async def test_r5_after_harm_takes_ten_right_in_a_row(setting: Setting) -> None:
-    await setting.live(50)
+    await setting.open_gate()
     await say(setting, "ana", Rung.R5)
     await say(setting, "bo", Rung.R5)
     harmed = await setting.incident(end="regressed", close_reason="regressed")
@@ -170,9 +170,11 @@ async def test_r5_after_harm_takes_ten_right_in_a_row(setting: Setting) -> None:
     assert (await say(setting, "ana", Rung.R5)).state == "pending"
 
 
-async def test_the_record_keeps_the_last_fifty_of_each(setting: Setting) -> None:
-    await setting.live(55)
+async def test_the_record_keeps_the_last_fifty_of_each(sqlite_url: str) -> None:
+    setting = Setting(Database.open(sqlite_url))
+    await setting.live(KEPT + 5)
     found = await record(setting)
-    assert len(found.outcomes) == 50
+    assert len(found.outcomes) == KEPT
     assert [one.at for one in found.outcomes] == sorted(one.at for one in found.outcomes)
     assert all(one.labelled and one.right for one in found.outcomes)
+    await setting.database.close()

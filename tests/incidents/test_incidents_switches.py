@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from phases_setting import ANA, BO, CY, UID, Story, rows
+from phases_setting import ANA, BO, CY, POLICY, UID, Story, rows
 
 from catalog.ids import new_id
 from incidents.switches import STORM, freeze, halt, halt_state, halt_switch, release, resume, switches_for, unfreeze
 from incidents.tables import SwitchRow
 from ladder.policy import parse_policy
 from ladder.roles import Identity
-from phases_setting import POLICY
 
 
 async def test_anybody_who_is_named_may_halt_and_only_an_owner_resumes(story: Story) -> None:

@@ -42,7 +42,9 @@ NOW = datetime(2026, 3, 4, 10, 5, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def alert(name: str = "PodWedged", *, firing: bool = True, severity: str = "warning", started: datetime = NOW - 5 * MINUTE) -> AlertFact:
+def alert(
+    name: str = "PodWedged", *, firing: bool = True, severity: str = "warning", started: datetime = NOW - 5 * MINUTE
+) -> AlertFact:
     return AlertFact(
         name=name,
         severity=AlertSeverity(severity),
@@ -64,7 +66,9 @@ def proposal(state: str = "pending", *, expires: timedelta = 10 * MINUTE, remind
     )
 
 
-def order(state: str = "minted", *, expires: timedelta = MINUTE, end: End | None = None, ended_ago: timedelta = 3 * MINUTE) -> OrderFact:
+def order(
+    state: str = "minted", *, expires: timedelta = MINUTE, end: End | None = None, ended_ago: timedelta = 3 * MINUTE
+) -> OrderFact:
     return OrderFact(
         state=state,  # type: ignore[arg-type]
         expires_at=NOW + expires,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from phases_setting import ANA, Story, rows, scale_up, web_facts
+from phases_setting import ANA, WEB, Story, rows, scale_up, web_facts
 
 from catalog.actions import Scale
-
 from catalog.diagnoses import Family
 from catalog.orders import Order
 from catalog.outcomes import End
 from incidents.phases.deciding import follow_up_diagnosis
-from incidents.tables import AlertRow
-from phases_setting import WEB
+from incidents.tables import AlertRow, IncidentRow, OutboxRow
 
 
 async def watched(story: Story, *, scale: bool = False) -> Order:
@@ -175,6 +173,20 @@ async def test_an_alert_on_the_target_of_a_follow_up_takes_its_place(story: Stor
     assert (await story.proposal(2)).state == "withdrawn"
 
 
+async def test_one_automatic_action_in_five_asks_for_a_label(story: Story) -> None:
+    await watched(story)
+    async with story.ctx.database.transaction() as session:
+        (row,) = await rows(session, IncidentRow)
+        row.number = 5
+        session.add(row)
+    await story.resolves()
+    story.pass_time(minutes=31)
+    await story.settle()
+    assert "label_requested" in await story.kinds(5)
+    async with story.ctx.database.reading() as session:
+        assert [one.kind for one in await rows(session, OutboxRow)].count("label_request") == 1
+
+
 async def test_no_follow_up_after_a_restart(story: Story) -> None:
     await watched(story)
     await story.resolves()
@@ -184,11 +196,12 @@ async def test_no_follow_up_after_a_restart(story: Story) -> None:
 
 
 @pytest.mark.parametrize(("current", "expected"), [(6, 4), (8, 4), (20, 10), (4, None), (3, None)])
-def test_at_most_half_is_taken_back_in_one_step_and_never_below_where_it_began(story: Story, current: int, expected: int | None) -> None:
+def test_at_most_half_is_taken_back_in_one_step_and_never_below_where_it_began(
+    story: Story, current: int, expected: int | None
+) -> None:
     found = follow_up_diagnosis("i", WEB, Scale(from_replicas=4, to_replicas=6), current, Family.CAPACITY, story.now)
     if expected is None:
         assert found is None
     else:
         assert found is not None
         assert found.best.action == Scale(from_replicas=current, to_replicas=expected)
-

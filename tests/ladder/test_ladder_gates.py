@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ladder_cases import ALL_R5, NOW, POLICY, TARGET, CaseMaker, alert, calibration, entry, evidence, facts, gate, promoted
 
-from catalog.actions import NoAction, RemediationAction, RestartPod, RestartWorkload, RollbackRelease, Scale
+from catalog.actions import Escalate, NoAction, RemediationAction, RestartPod, RestartWorkload, RollbackRelease, Scale
 from catalog.cases import FollowUp, Freeze, Ledger, Rung, StandingRecord, Storm, Switches, TargetBlock
 from catalog.decisions import GateName, GateState, Route
 from catalog.diagnoses import AntiAction, Family
@@ -83,6 +83,7 @@ ROWS: list[Row] = [
     ("target", stateful(), P, B, "StatefulSet"),
     # 3 action
     ("action", {"action": NoAction()}, B, B, "No action"),
+    ("action", {"action": Escalate()}, B, B, "hand over to people"),
     ("action", {"action": RollbackRelease(to_revision=3)}, B, B, "described, never executed"),
     ("action", on(TargetKind.DAEMONSET), B, B, "this is a DaemonSet"),
     ("action", on(TargetKind.JOB), B, B, "this is a Job"),

@@ -12,7 +12,7 @@ from sandbox.defaulting import admit
 from sandbox.kinds import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
 from sandbox.patching import json_patch, merge_patch, strategic_merge
 from sandbox.schemas import load
-from sandbox.selecting import field_selector, label_selector, object_selector
+from sandbox.selecting import field_selector, label_selector, object_selector, one_equality
 from sandbox.shelves import Change, copied
 from sandbox.statuses import AlreadyExists, BadRequest, Conflict, Expired, Forbidden, Invalid, Json, NotFound
 from sandbox.store import Store
@@ -319,3 +319,21 @@ def test_strategic_merge_directives() -> None:
     assert replaced["spec"] == {"paused": True}
     with pytest.raises(BadRequest):
         strategic_merge(_containers({"name": "a"}), _containers({"image": "nameless"}), _DEPLOYMENT_TYPE)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("app=web", ("app", "web")),
+        ("app==web,tier!=x", ("app", "web")),
+        ("tier!=x,app=web", ("app", "web")),
+        ("app in (web,api),tier=x", ("tier", "x")),
+        ("tier!=x", None),
+        ("app in (web,api)", None),
+        ("app", None),
+        ("!app", None),
+        ("", None),
+    ],
+)
+def test_an_equality_narrows_a_list(text: str, found: tuple[str, str] | None) -> None:
+    assert one_equality(text) == found

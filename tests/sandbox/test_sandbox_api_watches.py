@@ -367,5 +367,21 @@ async def test_a_restarting_server_ends_open_watches() -> None:
             assert await heard.ended()
 
 
+async def test_a_client_that_leaves_is_forgotten() -> None:
+    async with open_world() as world:
+        _fill(world)
+        async with watching(world, "01-watch-basic", resourceVersion=_now(world)) as heard:
+            _set(world, "c1", "heard")
+            await heard.line()
+            assert len(world.store.listeners(CONFIG_MAPS)) == 1
+            heard.response.close()
+        for _ in range(1000):
+            if not world.store.listeners(CONFIG_MAPS):
+                break
+            await asyncio.sleep(0.01)
+        assert not world.store.listeners(CONFIG_MAPS)
+        assert world.server.cut_watches() == 0
+
+
 def test_every_recording_of_the_folder_is_replayed_or_named() -> None:
     assert {path.stem for path in (DATA / FOLDER).glob("*.json")} == set(LISTS) | WATCHES | set(NOT_SERVED)

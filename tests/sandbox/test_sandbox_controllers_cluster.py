@@ -47,7 +47,11 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/checkout"
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[SandboxCluster]:
-    async with SandboxCluster(time_scale=10, seed=1, state_dir=tmp_path / "state") as running:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "bot.token").write_text("left by an earlier run")
+    (state / "bot.token").chmod(0o644)
+    async with SandboxCluster(time_scale=10, seed=1, state_dir=state) as running:
         await running.apply(SHOP)
         await running.rolled_out("shop", "checkout")
         yield running

@@ -94,6 +94,22 @@ def test_update_rate_a_live_fault_has_a_stale_last_timestamp() -> None:
     assert min(grown) > 250
 
 
+def test_spam_filter_lets_25_through_and_then_one_in_five_minutes() -> None:
+    world = World()
+    pod = world.pod("p")
+    recorder = world.controllers.recorder
+
+    def stored() -> int:
+        return int(one(world, "p", "Odd")["count"])
+
+    for _ in range(40):
+        recorder.kubelet(pod, "node1", "Warning", "Odd", "the same again")
+    assert stored() == 25
+    world.run(310)
+    recorder.kubelet(pod, "node1", "Warning", "Odd", "the same again")
+    assert stored() == 41
+
+
 def test_events_go_after_an_hour_and_nobody_tells_a_vanishing_namespace() -> None:
     world = World()
     world.create(NAMESPACES, {"metadata": {"name": "gone"}, "spec": {"finalizers": ["kubernetes"]}})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from controllers_world import World, folded_container, recording, timeless
 
-from sandbox.controllers.facts import condition_of
+from sandbox.controllers.facts import condition_of, stamp
 from sandbox.kinds import BUDGETS, CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SECRETS
 from sandbox.shelves import copied
 
@@ -257,6 +257,21 @@ def test_41_budget_status_and_forgetting_disrupted_pods() -> None:
     status = world.store.get(BUDGETS, "rec", "p")["status"]
     assert "disruptedPods" not in status
     assert status["disruptionsAllowed"] == 1
+
+
+def test_pod_that_was_evicted_counts_as_gone_until_it_is_or_for_two_minutes() -> None:
+    world = World()
+    world.deploy("p", replicas=3)
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "p"}}}
+    world.create(BUDGETS, {"metadata": {"name": "p", "namespace": "rec"}, "spec": spec})
+    world.run(5)
+    status = world.store.get(BUDGETS, "rec", "p")["status"]
+    spent = {**status, "disruptionsAllowed": 0, "disruptedPods": {world.pods("p")[0]["metadata"]["name"]: stamp(world.clock.now())}}
+    world.store.patch_status(BUDGETS, "rec", "p", spent)
+    world.run(60)
+    assert world.store.get(BUDGETS, "rec", "p")["status"]["disruptionsAllowed"] == 0
+    world.run(61)
+    assert world.store.get(BUDGETS, "rec", "p")["status"]["disruptionsAllowed"] == 1
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ async def _until_ready(url: str, process: asyncio.subprocess.Process, log: Path)
             except aiohttp.ClientError:
                 pass
             if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(log.read_text()[-2000:])
+                raise AssertionError(f"the program did not become ready; see {log}")
             await asyncio.sleep(0.05)
 
 
@@ -166,12 +166,16 @@ def has(program: str) -> bool:
     return shutil.which(program) is not None
 
 
+def _written(directory: Path, files: dict[str, str]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (directory / name).write_text(text)
+
+
 @asynccontextmanager
 async def real_prometheus(directory: Path, config: str, rules: str = "groups: []") -> AsyncIterator[str]:
     """The distribution's Prometheus with this configuration; `rules.yml` lies beside it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "prometheus.yml").write_text(config)
-    (directory / "rules.yml").write_text(rules)
+    _written(directory, {"prometheus.yml": config, "rules.yml": rules})
     url = f"http://127.0.0.1:{free_port()}"
     command = [
         "prometheus",
@@ -187,8 +191,7 @@ async def real_prometheus(directory: Path, config: str, rules: str = "groups: []
 @asynccontextmanager
 async def real_alertmanager(directory: Path, config: str) -> AsyncIterator[str]:
     """The distribution's Alertmanager with this configuration."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "alertmanager.yml").write_text(config)
+    _written(directory, {"alertmanager.yml": config})
     url = f"http://127.0.0.1:{free_port()}"
     command = [
         "prometheus-alertmanager",

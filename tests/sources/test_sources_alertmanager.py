@@ -118,9 +118,20 @@ async def test_which_silences_cover_an_alert(silences: list[Any], covered: bool)
 
 @pytest.mark.parametrize(
     "answer",
-    ["<html>", "{", "", {"code": 500}, "null", [1], [{}], [{"labels": {}}], [{"status": None, "labels": {}}],
-     [{"labels": {"a": 1}, "status": {}}], [{"labels": [], "status": []}]],
-)  # fmt: skip
+    [
+        "<html>",
+        "{",
+        "",
+        {"code": 500},
+        "null",
+        [1],
+        [{}],
+        [{"labels": {}}],
+        [{"status": None, "labels": {}}],
+        [{"labels": {"a": 1}, "status": {}}],
+        [{"labels": [], "status": []}],
+    ],
+)
 async def test_a_lying_server_is_malformed(answer: Any) -> None:
     async with scripted(answering(answer)) as server, reader_of(server.url) as reader:
         for ask in (reader.firing, reader.silenced, reader.inhibited):

@@ -111,11 +111,10 @@ def test_a_restart_changes_no_content_and_an_image_does() -> None:
 
 def test_events_of_all_three_writers_have_a_time_and_a_count() -> None:
     stored = [recording(f"09-events/{name}") for name in ("backoff", "failedscheduling-series", "failedcreate-combined")]
-    bodies = [one.get("core/v1") or one.get("response", {}).get("body") or one for one in stored]
-    events = [body for body in bodies if "involvedObject" in body or "regarding" in body]
-    readings = event_readings(events, REDACTOR)
-    assert len(readings) == len(events)
-    assert all(reading.at is not None and reading.count >= 1 for reading in readings)
+    for version in ("core/v1", "events.k8s.io/v1"):
+        readings = event_readings([one[version] for one in stored], REDACTOR)
+        assert {reading.reason for reading in readings} == {"BackOff", "FailedScheduling", "FailedCreate"}
+        assert all(reading.at is not None and reading.count > 1 and reading.name and reading.message for reading in readings)
 
 
 def test_events_are_newest_first_bounded_and_redacted() -> None:

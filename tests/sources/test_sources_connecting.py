@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
+import certifi
 import pytest
 import yaml
 from aiohttp import web
@@ -78,18 +80,12 @@ async def test_the_pod_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(connecting, "ACCOUNT_DIRECTORY", tmp_path)
     (tmp_path / "token").write_text("t\n")
-    (tmp_path / "ca.crt").write_bytes(Path(_certificates()).read_bytes())
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")
     client = await api_client(KubernetesAccess(in_cluster=True), user_agent="sre/1")
     assert client.configuration.host == "https://[2001:db8::1]:443"
     assert client.configuration.ssl_ca_cert == str(tmp_path / "ca.crt")
     assert client.configuration.api_key["BearerToken"] == "Bearer t"
     await client.close()
-
-
-def _certificates() -> str:
-    import certifi
-
-    return certifi.where()
 
 
 async def test_the_context_of_a_kubeconfig_is_honoured(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_the_victims_labels_are_meant_where_an_exporter_has_its_own() -> None:
 def test_an_exporters_own_pod_makes_no_matcher() -> None:
     alert = {"deployment": "checkout", "namespace": "shop", "pod": "ksm-7d9f8c6b5d-abcde"}
     assert kept({"deployment": "checkout", "namespace": "shop"}, alert)
+    assert kept({"pod_name": "ksm-0", "deployment": "checkout"}, {"pod_name": "ksm-0", "namespace": "shop"})
     matchers = {one.label: one for one in series_matchers(target(name="checkout"), alert)}
     assert matchers["pod"].value == "^checkout-[a-z0-9]+-[a-z0-9]{5}$"
 

@@ -111,7 +111,7 @@ def test_H10_a_secret_manifest_in_plain_text() -> None:
         ("glpat-abcdefghij0123456789", "glpat-abcdefghij"),
         ("sas token=sv%3D2021", "sv%3D2021"),
     ],
-)  # fmt: skip
+)
 def test_H12_secrets_in_arguments_errors_and_addresses(text: str, secret: str) -> None:
     found = red(text)
     assert secret not in found
@@ -186,6 +186,20 @@ def test_documents_keep_their_identity_and_lose_what_tells() -> None:
     assert REDACTOR.mapping(found) == found
 
 
+def test_a_uid_is_no_secret_beside_a_word_that_a_detector_knows_but_is_one_as_a_value() -> None:
+    uid = "6f1c2d3e-1111-2222-3333-444455556666"
+    assert red(f"deployment heroku {uid}") == f"deployment heroku {uid}"
+    assert uid not in red(f"HEROKU_API_KEY={uid}")
+
+
+def test_a_name_that_contains_a_secret_stays_a_name() -> None:
+    found = REDACTOR.mapping(
+        {"kind": "Secret", "metadata": {"name": "hunter2-db"}, "data": {"p": "aHVudGVyMg=="}, "log": "hunter2-db hunter2"}
+    )
+    assert found["metadata"]["name"] == "hunter2-db"
+    assert found["log"].count("[redacted:echo:") == 2
+
+
 def test_lines_are_seen_together() -> None:
     lines = ["before", "-----BEGIN PRIVATE KEY-----", "abcdef", "-----END PRIVATE KEY-----", "after"]
     found = REDACTOR.lines(lines)
@@ -198,14 +212,44 @@ def test_lines_are_seen_together() -> None:
 printable = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=120)
 anything = st.text(max_size=200)
 pieces = st.sampled_from(
-    ["password=", "token: ", "://", "user:", "@", "Bearer ", "eyJ", "kind: Secret ", "aHVudGVyMg==", '"', "'", "\\", "\n", "[redacted:", ":", "0123abcd]",
-     "[redacted:value:0123abcd]", "--token ", "is ", "cookie: ", "?a=b", "sk-", "ghp_", "-----BEGIN PRIVATE KEY-----", "x", " ", "AKIA", "hunter2", "|", "\u202e"]
-)  # fmt: skip
+    [
+        "password=",
+        "token: ",
+        "://",
+        "user:",
+        "@",
+        "Bearer ",
+        "eyJ",
+        "kind: Secret ",
+        "aHVudGVyMg==",
+        '"',
+        "'",
+        "\\",
+        "\n",
+        "[redacted:",
+        ":",
+        "0123abcd]",
+        "[redacted:value:0123abcd]",
+        "--token ",
+        "is ",
+        "cookie: ",
+        "?a=b",
+        "sk-",
+        "ghp_",
+        "-----BEGIN PRIVATE KEY-----",
+        "x",
+        " ",
+        "AKIA",
+        "hunter2",
+        "|",
+        "\u202e",
+    ]
+)
 mixtures = st.lists(st.one_of(pieces, st.text(max_size=6)), max_size=14).map("".join)
 
 
 @given(st.one_of(anything, printable, mixtures))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_twice_is_once(text: str) -> None:
     once = red(text)
     assert red(once) == once
@@ -214,21 +258,35 @@ def test_twice_is_once(text: str) -> None:
 labels = st.from_regex(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?", fullmatch=True)
 dns_names = st.one_of(
     labels,
-    st.builds(lambda name, hash_, random: f"{name}-{hash_}-{random}", labels, st.text(LOWER + DIGITS, min_size=9, max_size=10), st.text(LOWER + DIGITS, min_size=5, max_size=5)),
+    st.builds(
+        lambda name, hash_, random: f"{name}-{hash_}-{random}",
+        labels,
+        st.text(LOWER + DIGITS, min_size=9, max_size=10),
+        st.text(LOWER + DIGITS, min_size=5, max_size=5),
+    ),
     st.lists(labels, min_size=2, max_size=5).map(".".join),
-)  # fmt: skip
+)
 uids = st.uuids().map(str)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64).map(lambda digits: f"sha256:{digits}")
 sentences = st.sampled_from(
     [
-        '{}', 'pod "{}" not found', "Scaled up replica set {} from 0 to 1", "shop/{} is not ready", "deployment={}", "image web@{} pulled",
-        "Stopping container {}", '{{"name":"{}","ready":true}}', "[{}] restarted", "http://{}:8080/healthz refused", "({})",
+        "{}",
+        'pod "{}" not found',
+        "Scaled up replica set {} from 0 to 1",
+        "shop/{} is not ready",
+        "deployment={}",
+        "image web@{} pulled",
+        "Stopping container {}",
+        '{{"name":"{}","ready":true}}',
+        "[{}] restarted",
+        "http://{}:8080/healthz refused",
+        "({})",
     ]
-)  # fmt: skip
+)
 
 
 @given(sentences, st.one_of(dns_names, uids, digests))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_names_uids_and_digests_survive(sentence: str, name: str) -> None:
     assert red(sentence.format(name)) == sentence.format(name)
 
@@ -239,17 +297,45 @@ secret_values = st.text(UPPER + LOWER + DIGITS + "!#%*+-_", min_size=8, max_size
 )
 contexts = st.sampled_from(
     [
-        "password={}", "PASSWORD: {}", "password is: {}", "password is {}", '"pwd": "{}"', "'secret': '{}'", r'\"token\":\"{}\"', "--token={}", "--password {}",
-        "DB_PASSWORD={} next", "api_key={}&x=1", "apiKey: {}", "client-secret={}", "db.passwd={};", "Authorization: Bearer {}", "authorization=Basic {}",
-        "Cookie: sid={}", "Set-Cookie: sid={}; Path=/", "postgres://app:{}@db:5432/x", "https://{}@host/x", "https://host/x?sig={}", "user:{}@host",
-        "https://hooks.slack.com/services/{}", "https://discord.com/api/webhooks/1/{}", "ghp_{}AAAAAAAAAAAAAAAA", "password = {}", "secret=>{}",
-        "accessKey:'{}'", "conn pass: {}, retry", "[token={}]", "(passphrase={})", "<password>: {}", "<db.password>{}</db.password>",
+        "password={}",
+        "PASSWORD: {}",
+        "password is: {}",
+        "password is {}",
+        '"pwd": "{}"',
+        "'secret': '{}'",
+        r"\"token\":\"{}\"",
+        "--token={}",
+        "--password {}",
+        "DB_PASSWORD={} next",
+        "api_key={}&x=1",
+        "apiKey: {}",
+        "client-secret={}",
+        "db.passwd={};",
+        "Authorization: Bearer {}",
+        "authorization=Basic {}",
+        "Cookie: sid={}",
+        "Set-Cookie: sid={}; Path=/",
+        "postgres://app:{}@db:5432/x",
+        "https://{}@host/x",
+        "https://host/x?sig={}",
+        "user:{}@host",
+        "https://hooks.slack.com/services/{}",
+        "https://discord.com/api/webhooks/1/{}",
+        "ghp_{}AAAAAAAAAAAAAAAA",
+        "password = {}",
+        "secret=>{}",
+        "accessKey:'{}'",
+        "conn pass: {}, retry",
+        "[token={}]",
+        "(passphrase={})",
+        "<password>: {}",
+        "<db.password>{}</db.password>",
     ]
-)  # fmt: skip
+)
 
 
 @given(contexts, secret_values, dns_names)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_secrets_never_survive(context: str, secret: str, name: str) -> None:
     assume("#" not in secret or "?" not in context)  # a fragment is no part of a query
     assume(not context.startswith("ghp_") or secret.isalnum())
@@ -271,9 +357,12 @@ def test_H10_no_value_of_a_secret_object_survives_in_either_form(value: bytes, k
 
 json_documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20) | mixtures,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["name", "value", "password", "args", "data", "kind", "env", "x"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["name", "value", "password", "args", "data", "kind", "env", "x"]), inner, max_size=4)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(st.dictionaries(st.sampled_from(["kind", "data", "spec", "metadata", "args"]), json_documents, max_size=4))
@@ -286,10 +375,21 @@ def test_any_document_keeps_its_shape_and_twice_is_once(document: dict[str, Any]
 
 @pytest.mark.parametrize(
     "text",
-    ["password" * 20_000, "eyJ" * 50_000, "a:b@" * 40_000, "://a:" * 30_000, "password is " * 15_000, "http://a?" * 20_000,
-     "[redacted:a:00000000]" * 8_000, "-----BEGIN PRIVATE KEY-----" * 6_000, '"' * 100_000, "secret_" * 25_000, "mysql -p" * 20_000],
+    [
+        "password" * 20_000,
+        "eyJ" * 50_000,
+        "a:b@" * 40_000,
+        "://a:" * 30_000,
+        "password is " * 15_000,
+        "http://a?" * 20_000,
+        "[redacted:a:00000000]" * 8_000,
+        "-----BEGIN PRIVATE KEY-----" * 6_000,
+        '"' * 100_000,
+        "secret_" * 25_000,
+        "mysql -p" * 20_000,
+    ],
     ids=lambda text: text[:12],
-)  # fmt: skip
+)
 def test_a_hostile_text_costs_time_in_proportion(text: str) -> None:
     began = time.perf_counter()
     red(text)

@@ -22,8 +22,19 @@ def vector(*samples: float | Unknown, inputs: str = "fresh") -> Vector:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("NaN", "nan"), ("nan", "nan"), ("+Inf", "inf"), ("-Inf", "inf"), ("Inf", "inf"), ("", "malformed"), ("x", "malformed"), (1.0, "malformed"), (None, "malformed")]
-)  # fmt: skip
+    ("text", "reason"),
+    [
+        ("NaN", "nan"),
+        ("nan", "nan"),
+        ("+Inf", "inf"),
+        ("-Inf", "inf"),
+        ("Inf", "inf"),
+        ("", "malformed"),
+        ("x", "malformed"),
+        (1.0, "malformed"),
+        (None, "malformed"),
+    ],
+)
 def test_F28_F37_what_is_no_number_is_unknown_by_name(text: object, reason: str) -> None:
     found = sample_of(text)
     assert isinstance(found, Unknown)

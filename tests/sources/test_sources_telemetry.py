@@ -111,9 +111,16 @@ def test_a_value_for_the_whole_has_the_empty_name() -> None:
 
 def level(result: Vector, passing: str | None = "< 0.01", empty: str = "unknown") -> tuple[str, str]:
     check = Check.model_validate(
-        {"name": "errors", "oracle": Oracle.SERVICE_LEVEL, "source": CheckSource.PROMETHEUS, "target": TARGET, "query": "q",
-         "passing": passing, "empty": empty}
-    )  # fmt: skip
+        {
+            "name": "errors",
+            "oracle": Oracle.SERVICE_LEVEL,
+            "source": CheckSource.PROMETHEUS,
+            "target": TARGET,
+            "query": "q",
+            "passing": passing,
+            "empty": empty,
+        }
+    )
     reading = level_of(check, result, at=NOW, link=None)
     return reading.state, reading.unknown
 
@@ -136,9 +143,18 @@ def test_f28_a_check_over_nan_neither_passes_nor_fails() -> None:
 
 @pytest.mark.parametrize(
     ("value", "passing", "expected"),
-    [(1, "< 2", True), (2, "< 2", False), (2, "<= 2", True), (3, "> 2", True), (2, ">= 2", True), (2, "== 2", True),
-     (2, "!= 2", False), (1, None, False), (1, "nonsense", False)],
-)  # fmt: skip
+    [
+        (1, "< 2", True),
+        (2, "< 2", False),
+        (2, "<= 2", True),
+        (3, "> 2", True),
+        (2, ">= 2", True),
+        (2, "== 2", True),
+        (2, "!= 2", False),
+        (1, None, False),
+        (1, "nonsense", False),
+    ],
+)
 def test_comparisons(value: float, passing: str | None, expected: bool) -> None:
     assert passes(value, passing) is expected
 

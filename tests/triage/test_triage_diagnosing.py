@@ -483,7 +483,7 @@ def test_hostile_text_changes_nothing_but_a_warning(text: str) -> None:
     assert "auth-gateway" not in canonical(loud).decode()
 
 
-def test_g43_f64_every_hypothesis_is_about_the_incidents_own_target() -> None:
+def test_g43_f64_f65_every_hypothesis_is_about_the_incidents_own_target() -> None:
     for scene in (crashing(), outlier(), loaded(), leaking(outlier())):
         assert {one.target for one in diagnose(scene.symptoms()).hypotheses} == {TARGET}
 

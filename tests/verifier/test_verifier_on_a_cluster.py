@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from catalog.actions import RestartPod, RestartWorkload, RollbackRelease, Scale
+from catalog.actions import Escalate, RemediationAction, RestartPod, RestartWorkload, RollbackRelease, Scale
 from catalog.alerts import Alert
 from catalog.cases import EvidenceSummary
 from catalog.clocks import SystemClock
@@ -32,6 +32,14 @@ from verifier.observing import observe
 from verifier.weighing import weigh
 
 _T = TypeVar("_T")
+
+
+def _failing(deployment: str) -> str:
+    """More than a twentieth of the requests to a Deployment fail."""
+    requests = f'http_requests_total{{deployment="{deployment}"'
+    by = "sum by (namespace, deployment)"
+    return f'{by} (rate({requests},code=~"5.."}}[10s])) / {by} (rate({requests}}}[10s])) > 0.05'
+
 
 RULES: list[dict[str, Any]] = [
     {
@@ -53,6 +61,8 @@ RULES: list[dict[str, Any]] = [
             'sum by (namespace, pod) (kube_pod_container_resource_limits{resource="cpu"}) > 0.8'
         ),
     },
+    {"alert": "ErrorBudgetBurn", "expr": _failing("gateway")},
+    {"alert": "AuthFailures", "expr": _failing("orders")},
     {"alert": "KubePodCrashLooping", "expr": 'kube_pod_container_status_waiting_reason{reason="CrashLoopBackOff"} == 1'},
 ]
 USUAL_RPS = 60.0
@@ -118,7 +128,8 @@ class Place:
         async def look() -> Alert | None:
             for one in await _alerts(self.pair.alertmanager_url):
                 labels = one["labels"]
-                if labels["alertname"] == alertname and labels.get("pod", "").startswith(f"{workload}-"):
+                own = labels.get("pod", "").startswith(f"{workload}-") or labels.get("deployment") == workload
+                if labels["alertname"] == alertname and own:
                     since = datetime.fromisoformat(one["startsAt"])
                     return Alert(fingerprint=one["fingerprint"], status="firing", starts_at=since, labels=labels)
             return None
@@ -232,14 +243,7 @@ async def outlier(here: Place, slow: str) -> None:
 
 
 async def load(here: Place) -> None:
-    prometheus = here.sources.prometheus
-    assert prometheus is not None
-
-    async def usual() -> bool | None:
-        history = await prometheus.instant('count_over_time(http_requests_total{deployment="front"}[1m])', check_inputs=False)
-        return True if any(isinstance(count, float) and count >= 25 for _, count in history) else None
-
-    await until(usual, within_s=40, what="a history of the usual traffic")
+    await history(here, "front", seconds=25)
     here.cluster.set_load("shop", "front", OVERLOAD_RPS)
     firing = await here.firing("CPUSaturation", "front")
     _, diagnosis, evidence = await here.judged("front", [firing], Family.CAPACITY)
@@ -247,17 +251,82 @@ async def load(here: Place) -> None:
     assert_ready_for_auto(evidence)
 
 
+async def history(here: Place, deployment: str, *, seconds: int) -> None:
+    """Wait until Prometheus has so many seconds of the Deployment's traffic."""
+    prometheus = here.sources.prometheus
+    assert prometheus is not None
+
+    async def known() -> bool | None:
+        query = f'count_over_time(http_requests_total{{deployment="{deployment}"}}[1m])'
+        counts = await prometheus.instant(query, check_inputs=False)
+        return True if any(isinstance(count, float) and count >= seconds for _, count in counts) else None
+
+    await until(known, within_s=40, what=f"{seconds} s of traffic of {deployment}")
+
+
+async def changed(here: Place, path: str, patch: dict[str, Any]) -> None:
+    """A person changes something."""
+    headers = {"Authorization": f"Bearer {here.cluster.tokens.admin}", "Content-Type": "application/merge-patch+json"}
+    async with httpx.AsyncClient(base_url=here.cluster.url, headers=headers, trust_env=False) as client:
+        answer = await client.patch(path, json=patch)
+        assert answer.status_code == httpx.codes.OK, answer.text
+
+
 async def crash(here: Place) -> None:
     bad = workload("worker", replicas=2, exit_after_s="0.2", exit_code="1", last_words="fatal: bad config")
-    admin = {"Authorization": f"Bearer {here.cluster.tokens.admin}"}
-    async with httpx.AsyncClient(base_url=here.cluster.url, headers=admin, trust_env=False) as client:
-        answer = await client.patch(
-            "/apis/apps/v1/namespaces/shop/deployments/worker",
-            json={"spec": {"template": bad["spec"]["template"]}},
-            headers={"Content-Type": "application/merge-patch+json"},
-        )
-        assert answer.status_code == httpx.codes.OK, answer.text
+    await changed(here, "/apis/apps/v1/namespaces/shop/deployments/worker", {"spec": {"template": bad["spec"]["template"]}})
     firing = await here.firing("KubePodCrashLooping", "worker")
     _, diagnosis, evidence = await here.judged("worker", [firing], Family.BAD_RELEASE)
     assert diagnosis.best.action == RollbackRelease(to_revision=1)
     assert (evidence.evidence_weight or 0) >= 0.85
+
+
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"}, "stringData": {"password": "old"}}
+
+
+async def test_k05_p02_g26_errors_of_a_release_and_of_a_stale_secret_and_then_no_prometheus(tmp_path: Path) -> None:
+    orders = workload("orders", replicas=3, credential="db")
+    container = orders["spec"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}}]
+    async with place(tmp_path, SECRET, orders, workload("gateway", replicas=2)) as here:
+        for name in ("orders", "gateway"):
+            await here.cluster.rolled_out("shop", name)
+        await history(here, "gateway", seconds=12)
+        bad = workload("gateway", replicas=2, error_ratio="0.4")
+        template = {"spec": {"template": bad["spec"]["template"]}}
+        await changed(here, "/apis/apps/v1/namespaces/shop/deployments/gateway", template)
+        await changed(here, "/api/v1/namespaces/shop/secrets/db", {"stringData": {"password": "new"}})
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bad_configuration(here))
+            group.create_task(stale_secret(here))
+        await without_prometheus(here)
+
+
+async def bad_configuration(here: Place) -> None:
+    firing = await here.firing("ErrorBudgetBurn", "gateway")
+    symptoms, diagnosis, evidence = await here.judged("gateway", [firing], Family.BAD_RELEASE)
+    assert symptoms.workload is not None
+    assert symptoms.workload.healthy
+    assert diagnosis.best.action == RollbackRelease(to_revision=1)
+    assert RemediationAction.RESTART_WORKLOAD in {caution.action for caution in diagnosis.anti_actions}
+    assert_ready_for_auto(evidence)
+
+
+async def stale_secret(here: Place) -> None:
+    firing = await here.firing("AuthFailures", "orders")
+    _, diagnosis, evidence = await here.judged("orders", [firing], Family.WEDGED)
+    assert isinstance(diagnosis.best.action, RestartWorkload)
+    assert "Secret db changed" in diagnosis.best.statement
+    assert (evidence.evidence_weight or 0) >= 0.85
+
+
+async def without_prometheus(here: Place) -> None:
+    """Nothing is invented: the same alert with Prometheus gone names no workload action and verifies nothing by metrics."""
+    firing = await here.firing("AuthFailures", "orders")
+    await here.pair.stop_prometheus()
+    symptoms = await gather("01JN", here.target("orders"), [firing], here.sources)
+    diagnosis = diagnose(symptoms)
+    assert diagnosis.degraded
+    assert isinstance(diagnosis.best.action, Escalate)
+    observations = await observe(diagnosis, here.target("orders"), [firing], here.sources)
+    assert "prometheus" not in weigh(observations).sources

@@ -199,6 +199,19 @@ def test_p08_an_expression_that_is_over_refutes_every_cause_that_would_act() -> 
             assert (evidence.evidence_weight or 0) <= REFUTED_WEIGHT_CAP
 
 
+def test_f32_healthy_pods_do_not_make_a_rule_that_still_holds_over() -> None:
+    scene = healthy(3)
+    scene.alerts = [alert("ErrorBudgetBurn", deployment="api")]
+    scene.rules = [holds("ErrorBudgetBurn")]
+    evidence = weigh(scene.observations(suspected(scene, Family.SELF_RESOLVED)))
+    assert found(evidence, "readiness") is Answer.SUPPORTS
+    assert found(evidence, "rule_holds") is Answer.REFUTES
+    assert evidence.refuted
+    scene.rules = [RuleReading(alert="ErrorBudgetBurn", unknown="unreachable", at=NOW)]
+    unasked = weigh(scene.observations(suspected(scene, Family.SELF_RESOLVED)))
+    assert (unasked.evidence_weight or 0) < AUTO_BAR
+
+
 def test_f28_f29_f37_no_good_sample_never_adds_up_to_support() -> None:
     """Every measure in turn is NaN, infinite, empty, stale, late, reset or unreachable, and so is everything else."""
     for reason in ("nan", "inf", "empty", "stale", "timeout", "unreachable", "malformed", "counter_reset"):
@@ -267,6 +280,35 @@ def test_f37_a_rule_over_nan_speaks_for_the_data_and_against_the_workload() -> N
     wedged = weigh(scene.observations(suspected(scene, Family.WEDGED, Family.DATA_FAULT)))
     assert found(wedged, "rule_holds") is Answer.REFUTES
     assert found(weigh(scene.observations(suspected(scene, Family.DATA_FAULT))), "rule_holds") is Answer.SUPPORTS
+
+
+def test_a_service_level_check_that_cannot_be_told_is_not_passing() -> None:
+    scene = healthy(3)
+    scene.alerts = [alert("ErrorBudgetBurn", deployment="api")]
+    passing = LevelReading(name="latency", state="passing", at=NOW)
+    scene.levels = [passing]
+    assert found(weigh(scene.observations(suspected(scene, Family.SELF_RESOLVED))), "level_checks") is Answer.SUPPORTS
+    scene.levels = [passing, LevelReading(name="errors", state="unknown", unknown="nan", at=NOW)]
+    assert found(weigh(scene.observations(suspected(scene, Family.SELF_RESOLVED))), "level_checks") is Answer.INCONCLUSIVE
+
+
+def test_f28_pods_are_not_alike_where_one_of_them_has_no_good_sample() -> None:
+    scene = healthy(4)
+    scene.alerts = [alert("HighLatency", deployment="api")]
+    with_measures(scene, latency=each(scene, 0.2))
+    assert found(weigh(scene.observations(suspected(scene, Family.WEDGED))), "outlier") is Answer.REFUTES
+    alike = each(scene, 0.2)
+    silent = scene.names()[0]
+    del alike[silent]
+    scene.measures["latency"] = measure("latency", alike).model_copy(update={"unknown_pods": {silent: "nan"}})
+    assert found(weigh(scene.observations(suspected(scene, Family.WEDGED))), "outlier") is Answer.INCONCLUSIVE
+
+
+def test_a_release_of_yesterday_is_none_that_was_shortly_before() -> None:
+    scene = healthy(3)
+    scene.replica_sets.append(replica_set(2, 3, created=ago(hours=20), image="registry.local/api:2"))
+    scene.alerts = [alert("ErrorBudgetBurn", deployment="api")]
+    assert found(weigh(scene.observations(suspected(scene, Family.BAD_RELEASE))), "release") is Answer.REFUTES
 
 
 def test_f38_rules_over_a_frozen_exporter_prove_nothing() -> None:

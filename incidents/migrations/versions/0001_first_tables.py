@@ -46,8 +46,8 @@ def upgrade() -> None:
             sqlite_where=sa.text("state = 'stored'"),
             postgresql_where=sa.text("state = 'stored'"),
         )
+        batch_op.create_index("alert_seen", ["state", "last_seen_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_alert_incident_id"), ["incident_id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_alert_last_seen_at"), ["last_seen_at"], unique=False)
 
     op.create_table(
         "approval",
@@ -247,6 +247,7 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("close_reason", sa.String(), nullable=True),
+        sa.Column("erased_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("strongest", sa.String(), nullable=True),
         sa.Column("linked_to", sa.String(), nullable=True),
         sa.Column("taken_by", sa.String(), nullable=True),
@@ -287,18 +288,25 @@ def upgrade() -> None:
             postgresql_where=sa.text("phase <> 'closed'"),
         )
         batch_op.create_index(
-            "incident_would_auto",
-            ["scope", "action"],
-            unique=False,
-            sqlite_where=sa.text("would_auto"),
-            postgresql_where=sa.text("would_auto"),
-        )
-        batch_op.create_index(
             "incident_one_open",
             ["cluster_uid", "namespace", "kind", "name"],
             unique=True,
             sqlite_where=sa.text("phase <> 'closed'"),
             postgresql_where=sa.text("phase <> 'closed'"),
+        )
+        batch_op.create_index(
+            "incident_unerased",
+            ["closed_at"],
+            unique=False,
+            sqlite_where=sa.text("phase = 'closed' AND erased_at IS NULL"),
+            postgresql_where=sa.text("phase = 'closed' AND erased_at IS NULL"),
+        )
+        batch_op.create_index(
+            "incident_would_auto",
+            ["scope", "action"],
+            unique=False,
+            sqlite_where=sa.text("would_auto"),
+            postgresql_where=sa.text("would_auto"),
         )
         batch_op.create_index(batch_op.f("ix_incident_linked_to"), ["linked_to"], unique=False)
 
@@ -589,6 +597,12 @@ def downgrade() -> None:
     op.drop_table("label")
     with op.batch_alter_table("incident", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_incident_linked_to"))
+        batch_op.drop_index("incident_would_auto", sqlite_where=sa.text("would_auto"), postgresql_where=sa.text("would_auto"))
+        batch_op.drop_index(
+            "incident_unerased",
+            sqlite_where=sa.text("phase = 'closed' AND erased_at IS NULL"),
+            postgresql_where=sa.text("phase = 'closed' AND erased_at IS NULL"),
+        )
         batch_op.drop_index(
             "incident_one_open", sqlite_where=sa.text("phase <> 'closed'"), postgresql_where=sa.text("phase <> 'closed'")
         )
@@ -636,8 +650,8 @@ def downgrade() -> None:
     op.drop_table("calibration_cell")
     op.drop_table("approval")
     with op.batch_alter_table("alert", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_alert_last_seen_at"))
         batch_op.drop_index(batch_op.f("ix_alert_incident_id"))
+        batch_op.drop_index("alert_seen")
         batch_op.drop_index("alert_due", sqlite_where=sa.text("state = 'stored'"), postgresql_where=sa.text("state = 'stored'"))
 
     op.drop_table("alert")
