@@ -6,6 +6,11 @@ ARGS ?=
 UV := $(shell command -v uv 2>/dev/null || echo build/uv/bin/uv)
 VENV_READY := .venv/.ready
 
+# Networks with a certificate authority of their own put it where the system keeps certificates.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS ?= 1
+endif
+
 .PHONY: demo test check unit long bench climb clean help
 
 help:
