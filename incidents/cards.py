@@ -16,9 +16,9 @@ from sqlalchemy import func
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from catalog.actions import Action, RemediationAction, action_adapter, describe
+from catalog.actions import Action, RemediationAction, Scale, action_adapter, describe
 from catalog.cases import Rung
-from catalog.decisions import Decision, GateResult
+from catalog.decisions import Decision, GateResult, Route
 from catalog.diagnoses import Diagnosis
 from catalog.documents import Document, Instant, StoredDocument
 from catalog.episodes import CloseReason, Phase, Question
@@ -185,7 +185,7 @@ async def card_of(
         cause=story.diagnosis.best.statement if story.diagnosis else "",
         gates=decision.gates if decision else (),
         deciding_gate=decision.deciding_gate if decision else None,
-        would_auto=decision.would_auto if decision else False,
+        would_auto=decision.would_auto and decision.route is not Route.AUTO if decision else False,
         evidence=tuple(evidence[:EVIDENCE_LINES]),
         evidence_total=len(evidence),
         findings=tuple(finding for vote in story.diagnosis.votes for finding in vote.findings) if story.diagnosis else (),
@@ -378,9 +378,11 @@ def _fields(story: _Story, now: datetime, approvers: Sequence[str]) -> list[Card
 def risk_text(action: Action) -> str:
     """What can go wrong and what cannot be undone, before anybody approves."""
     spec = spec_of(action.action)
-    undo = spec.no_undo or (f"undo: {spec.inverse}" if spec.inverse else "")
-    flag = "IRREVERSIBLE" if spec.irreversible else ""
-    return " · ".join(part for part in (flag, undo) if part) or "none known"
+    if isinstance(action, Scale):
+        undo = f"Undone by going back to {action.from_replicas} replicas."
+    else:
+        undo = spec.no_undo or (f"Undone by {spec.inverse.value.replace('_', ' ')}." if spec.inverse else "Nothing to undo.")
+    return f"IRREVERSIBLE. {undo}" if spec.irreversible else undo
 
 
 def _approval_fields(story: _Story, now: datetime, approvers: Sequence[str]) -> list[CardField]:
@@ -503,5 +505,5 @@ def _event_text(kind: EventKind, payload: dict[str, object] | None) -> str:
     name = kind.value.replace("_", " ")
     if payload is None:
         return f"{name} (details erased after their retention)"
-    sentence = payload.get("sentence") or payload.get("reason")
-    return f"{name}: {sentence}" if sentence else name
+    said = [str(payload[key]) for key in ("route", "name", "statement", "sentence", "reason", "why") if payload.get(key)]
+    return f"{name}: {' · '.join(said)}" if said else name

@@ -129,7 +129,7 @@ async def keep_decision(session: AsyncSession, row: IncidentRow, verified: Verif
     row.uid = _uid(row, answer) or row.uid
     enter(row, Phase.DECIDED, now)
     row.route = decision.route.value
-    row.would_auto = row.would_auto or decision.would_auto
+    row.would_auto = row.would_auto or (decision.would_auto and decision.route is not Route.AUTO)
     append_event(session, row, EventKind.DECIDED, at=now, now=now, actor="bot", payload=_payload(decision, answer))
     metrics.DECISIONS.labels(decision.route.value).inc()
     await tell(session, policy, row, now)

@@ -17,6 +17,7 @@ from catalog.signatures import load_private_key, write_key_pair
 from catalog.targets import TargetKind
 from sandbox.api.disturbances import Disturbance
 from sandbox.kinds import ADMISSION_BINDINGS, CLUSTER_ROLES, NAMESPACES
+from sandbox.kinds import PERSISTENT_VOLUME_CLAIMS as CLAIMS
 
 UP = Scale(from_replicas=3, to_replicas=5)
 
@@ -157,12 +158,14 @@ async def test_f52_read_write_once_volume_with_surge(setting: Setting) -> None:
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "data", "namespace": "shop"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "pv"},
-        "status": {"phase": "Bound"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     found = deployment("disk", replicas=1)
     found["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    await setting.cluster.apply([claim, found])
+    await setting.cluster.apply([claim])
+    stored = setting.cluster.store.get(CLAIMS, "shop", "data")
+    setting.cluster.store.update(CLAIMS, {**stored, "status": {"phase": "Bound"}}, part="status")
+    await setting.cluster.apply([found])
     await setting.cluster.rolled_out("shop", "disk")
     assert (await refused(setting, setting.order(name="disk"))).reason == "volume_surge"
 
