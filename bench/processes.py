@@ -2,8 +2,8 @@
 
     python -m bench.processes
 
-Start-up is from spawning the process to its first good answer (bot: /readyz; executor: heard by the bot as active), on an installed
-database. Memory is VmRSS of the process; the bot's child that runs triage and verification is told apart.
+Start-up is from spawning the process to the line of its log that says it works (bot: serving; executor: holds the lease), on an
+installed database. Memory is VmRSS of the process; the bot's child that runs triage and verification is told apart.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sandbox.demo.installation import Installation
@@ -28,16 +29,29 @@ async def main() -> None:
                 print(f"{name:<10} resident {_resident(installation.pid(name)):6.1f} MB after one incident", flush=True)
             for child in _children(installation.pid("bot")):
                 print(f"{'  worker':<10} resident {_resident(child):6.1f} MB")
-            for name, start in (("bot", installation.start_bot), ("executor", installation.start_executor)):
+            for name, start, ready in (
+                ("bot", installation.start_bot, '"event": "serving"'),
+                ("executor", installation.start_executor, '"active": true'),
+            ):
                 await installation.end(name)
-                began = time.monotonic()
-                await start()
-                print(f"{name:<10} starts in {time.monotonic() - began:5.2f} s", flush=True)
+                print(f"{name:<10} starts in {await _start(installation, name, start, ready):5.2f} s", flush=True)
             await asyncio.sleep(3)
             for name in ("bot", "executor"):
                 print(f"{name:<10} resident {_resident(installation.pid(name)):6.1f} MB idle")
         finally:
             await installation.stop()
+
+
+async def _start(installation: Installation, name: str, start: Callable[[], Awaitable[None]], ready: str) -> float:
+    """Seconds from spawning the process to the line of its log that says it works."""
+    before = len(installation.log(name))
+    began = time.monotonic()
+    starting = asyncio.create_task(start())
+    while ready not in installation.log(name)[before:]:  # noqa: ASYNC110 - another process writes the log
+        await asyncio.sleep(0.02)
+    took = time.monotonic() - began
+    await starting
+    return took
 
 
 async def _one_incident(installation: Installation) -> None:

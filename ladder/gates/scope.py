@@ -33,22 +33,20 @@ def ask(question: Question) -> GateResult:
 def membership(question: Question) -> GateResult | None:
     """Why the target is in no scope at all, whatever its rung; None when it is in one."""
     namespace = question.case.target.namespace
+    label = f"{OPT_IN_LABEL}={OPT_IN_VALUE}"
+    opting_in = f"kubectl label namespace {namespace} {label}"
+    opted_in = question.case.facts.opted_in if question.case.facts else None
     if question.scope is None:
+        further = "" if opted_in else f", and the namespace opted in: {opting_in}"
         return question.blocked(
             f"No scope of autonomy.yaml names {question.case.target.title}.",
             setting="scopes:",
-            unblock=f"a scope that matches namespace {namespace}",
+            unblock=f"a scope that matches namespace {namespace}{further}",
         )
-    opted_in = question.case.facts.opted_in if question.case.facts else None
     if opted_in is None:
         return question.unknown(
             f"Whether namespace {namespace} is opted in could not be read.", unblock="the Kubernetes API must answer"
         )
     if not opted_in:
-        label = f"{OPT_IN_LABEL}={OPT_IN_VALUE}"
-        return question.blocked(
-            f"Namespace {namespace} is not opted in.",
-            setting=f"label {label}",
-            unblock=f"kubectl label namespace {namespace} {label}",
-        )
+        return question.blocked(f"Namespace {namespace} is not opted in.", setting=f"label {label}", unblock=opting_in)
     return None

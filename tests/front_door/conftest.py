@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from front_door_site import Site
 
 from sandbox.demo.installation import Installation
 from sandbox.demo.show import restore
 
 
-@pytest.fixture(scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     directory: Path = tmp_path_factory.mktemp("installation")
     restore(directory)

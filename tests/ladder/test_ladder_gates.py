@@ -264,6 +264,8 @@ ROWS: list[Row] = [
     ("blast_radius", {"facts": facts(desired=3, ready=None)}, P, U, "At most 1|not known"),
     ("blast_radius", {"facts": facts(disruptions_allowed=0)}, P, B, "At most 1|allowed dip"),
     ("blast_radius", {"facts": facts(unread=("services",))}, P, U, "At most 1|Services"),
+    ("blast_radius", {"facts": facts(desired=None)}, P, U, "At most 1|number of replicas is not known"),
+    ("blast_radius", {"action": RollbackRelease()}, B, B, "not executable"),
     ("blast_radius", scale(2, 4), P, P, "At most 0"),
     ("blast_radius", scale(1, 2), P, B, "At most 0|has 1 replicas"),
     ("blast_radius", pod(), P, P, "At most 1"),
