@@ -31,7 +31,7 @@ check: $(VENV_READY)
 	.venv/bin/mypy
 
 unit: $(VENV_READY)
-	.venv/bin/pytest -m "not long" $(ARGS)
+	.venv/bin/pytest -m "not long" -n 2 --dist loadfile $(ARGS)
 
 long: $(VENV_READY)
 	.venv/bin/pytest -m long --timeout 7200 $(ARGS)
