@@ -11,7 +11,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= 1
 endif
 
-.PHONY: demo test check unit long bench climb clean help
+.PHONY: demo test check unit long bench clean help
 
 help:
 	@echo "make demo [ARGS=--once]  a story of five incidents on an emulated cluster, with the console to click in"

@@ -105,7 +105,9 @@ def init(
 
     settings = load_settings()
     _make_keys(settings.keys)
-    access = KubernetesAccess(kubeconfig=kubeconfig, context=context) if kubeconfig else KubernetesAccess(in_cluster=True)
+    access = KubernetesAccess(in_cluster=True)
+    if kubeconfig is not None:
+        access = KubernetesAccess(kubeconfig=kubeconfig.resolve(), context=context)
     try:
         told = asyncio.run(
             begin(

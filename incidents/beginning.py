@@ -87,8 +87,9 @@ def first_policy(cluster: Cluster, owner: str) -> str:
         "protected": ["kube-system", "kube-node-lease", "monitoring", HOME_NAMESPACE],
         "scopes": [],
     }
-    return "# What no scope names is notify at most. See docs/ for how to add the first scope.\n" + yaml.safe_dump(
-        document, sort_keys=False, width=120
+    return (
+        "# What no scope names is notify at most. config/autonomy.yaml of the checkout is a commented example of scopes.\n"
+        + yaml.safe_dump(document, sort_keys=False, width=120)
     )
 
 
