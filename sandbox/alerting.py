@@ -297,7 +297,7 @@ async def _wait_ready(process: asyncio.subprocess.Process, url: str, name: str, 
                 said = await asyncio.to_thread(_tail, log)
                 raise AlertingError(f"{name} ended with code {process.returncode}: {said}")
             try:
-                if (await client.get(url)).status_code == httpx.codes.OK:
+                if (await client.get(url)).status_code == httpx.codes.OK and not await _ends(process):
                     return
             except httpx.HTTPError:
                 await asyncio.sleep(0.1)
@@ -305,6 +305,16 @@ async def _wait_ready(process: asyncio.subprocess.Process, url: str, name: str, 
             await asyncio.sleep(0.1)
     said = await asyncio.to_thread(_tail, log)
     raise AlertingError(f"{name} was not ready within {READY_WITHIN_S:.0f} s: {said}")
+
+
+async def _ends(process: asyncio.subprocess.Process) -> bool:
+    """Whether our own process is gone after all: on a port that was taken, somebody else gave the good answer."""
+    try:
+        async with asyncio.timeout(0.3):
+            await process.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
