@@ -76,6 +76,7 @@ async def live_through(directory: Path, backup: Path, *, wanted: int, say: Calla
     policy = (PUBLISHED / "autonomy.yaml").read_text() + LOOSENED
     installation = Installation(directory, policy=policy, limits=LIMITS)
     try:
+        say(f"autonomy.yaml, with what the history loosens at its end\n\n{policy}")
         told("starting")
         await installation.start()
         async with _people(installation) as people:
